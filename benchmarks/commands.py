@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.experiments import Inputs
 from benchmarks.results import ROOT
+from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import open_run
 
@@ -100,7 +101,7 @@ def row(
         "samples": results.average_samples,
         "seconds": results.total_seconds,
         "uncertified": 100 * float(results.abstained.mean()),
-        "mad": None if reference is None else results.decline(reference),
+        "mad": None if reference is None else largest_decline(results, reference),
         "acr": results.acr if results.decided_radii is None else None,
         "median": float(np.median(np.where(results.correct, results.radius, 0))),
         "ca": {f"{radius:g}": 100 * share for radius, share in zip(radii, shares, strict=True)},

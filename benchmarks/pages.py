@@ -262,12 +262,12 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
         return
     import numpy as np
 
-    from smoothcert.report import vega
+    from smoothcert.report import chart as charts
     from smoothcert.report.figures import save
 
     drawn = []
     for panel in panels:
-        kinds = {"lines": vega.Line, "points": vega.Points, "bars": vega.histogram}
+        kinds = {"lines": charts.Line, "points": charts.Points, "bars": charts.histogram}
         layers = [
             kinds[kind](
                 **{
@@ -279,8 +279,8 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
             for layer in panel.get(kind, [])
         ]
         series = tuple(dict.fromkeys(layer.series for layer in layers if layer.series))
-        axes = vega.Axis(**panel["x"]), vega.Axis(**panel["y"])
-        drawn.append(vega.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
+        axes = charts.Axis(**panel["x"]), charts.Axis(**panel["y"])
+        drawn.append(charts.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
     save(drawn if len(drawn) > 1 else drawn[0], path.with_suffix(""), ["svg"])
     path.write_text(
         path.read_text(encoding="utf-8").rstrip() + f"\n{seal(panels)}\n", encoding="utf-8"

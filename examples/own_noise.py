@@ -49,4 +49,4 @@ if __name__ == "__main__":
         limit=50,
         out="runs/own-noise",
     )
-    print(run.table())
+    print(sc.table(run))

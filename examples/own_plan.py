@@ -56,4 +56,4 @@ if __name__ == "__main__":
         limit=50,
         out="runs/own-plan",
     )
-    print(run.table())
+    print(sc.table(run))

@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from smoothcert._agreement import (
+    OTHER_ROWS,
+    OTHER_SIZE,
     OtherAnswers,
     RepeatedBatch,
+    changes,
     check_labels_of_form,
     differing_labels,
     repeats,
@@ -13,7 +16,7 @@ from smoothcert._agreement import (
 from smoothcert.errors import InvalidInput
 
 X = torch.rand((6, 4), generator=torch.Generator().manual_seed(0))
-ALONE = [RepeatedBatch(X[i : i + 1], [0], [i], 1e-3) for i in range(len(X))]
+ALONE = [RepeatedBatch(X[i : i + 1], [0], [i], OTHER_ROWS) for i in range(len(X))]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,7 @@ def test_only_a_batch_of_another_size_may_fail():
             raise InvalidInput("six rows")
         return x
 
-    assert repeats(picky, X, [again._replace(may_fail=True) for again in ALONE])
+    assert repeats(picky, X, [again._replace(rounding=OTHER_SIZE) for again in ALONE])
     with pytest.raises(InvalidInput, match="six rows"):
         repeats(picky, X, ALONE)
 
@@ -50,3 +53,15 @@ def test_labels_are_compared_with_a_finer_format_only_if_they_differ():
     with pytest.raises(OtherAnswers, match=r"other labels for 100\.0% of noisy inputs"):
         check_labels_of_form(lambda x: x.flip(1), lambda x: x, lambda x: x, X)
     assert differing_labels(X, X.flip(1)) == 1
+
+
+def test_a_change_is_measured_by_the_margins_of_the_leading_classes():
+    before = torch.tensor([[3.0, 1.0, -50.0], [0.0, 2.0, -50.0], [1.0, 3.0, -50.0]])
+    after = before + torch.tensor([0.0, 0.2, 0.0])
+    expected = torch.tensor([0.2 / 3.8, 0.2 / 4, 0.2 / 4])  # the margins are 2, one of them 1.8 now
+    for hide in (0.0, 5000.0, torch.tensor([0.0, 0.0, -1e4]), torch.tensor([0, 0, -torch.inf])):
+        assert changes(after + hide, before + hide).float() == pytest.approx(expected, rel=1e-2)
+    assert changes(before, before).tolist() == [0, 0, 0]
+    assert changes(before - torch.tensor([0.0, 0.0, 10.0]), before).max() < 0.2
+    assert changes(before + torch.nan, before).tolist() == [torch.inf] * 3
+    assert changes(before + torch.nan, before - torch.nan).tolist() == [0, 0, 0]

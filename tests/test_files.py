@@ -2,6 +2,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.refusals import refused
 
 from smoothcert._files import exclusive, write_whole
 from smoothcert.errors import InvalidInput
@@ -10,7 +11,7 @@ from smoothcert.errors import InvalidInput
 def test_a_folder_is_made_and_belongs_to_one_at_a_time(tmp_path):
     with exclusive(tmp_path / "a" / "b") as folder:
         assert folder.is_dir()
-        with pytest.raises(InvalidInput, match="is in use by another process"), exclusive(folder):
+        with refused("folder-in-use", folder=folder), exclusive(folder):
             pass
     with exclusive(folder):
         pass

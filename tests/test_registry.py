@@ -7,11 +7,12 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
+from tests.refusals import refused
 from tests.users_code import forget
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, certify
 from smoothcert._registry import check_recordable, check_settings, describe, differences, restore
-from smoothcert._users_code import import_users_module
+from smoothcert._user_errors import import_users_module
 from smoothcert.plans import Rule
 
 MODULE = """
@@ -112,20 +113,17 @@ def test_a_users_plan_and_noise_come_back_from_json(own):
 def test_a_users_module_is_named_with_its_file_and_not_imported_because_a_record_names_it(own):
     described = describe(own.Halves(600))
     forget("users_own")
-    with pytest.raises(InvalidInput, match="import it first") as caught:
+    with refused("not-imported", name="Halves", module="users_own") as raised:
         restore(described)
-    assert "Halves is defined in module 'users_own'" in str(caught.value)
-    assert described["file"] in str(caught.value)
+    assert described["file"] in raised.value.fields["file"]
+    assert str(raised.value).endswith("import it first")
     assert "users_own" not in sys.modules
     import_users_module("users_own")
     assert str(restore(described)) == "halves 600"
 
 
 def test_a_module_that_no_longer_has_the_class_says_what_it_has(own):
-    with pytest.raises(
-        InvalidInput,
-        match="there is no plan or noise 'Thirds' in module 'users_own'; it has Flat, Halves",
-    ):
+    with refused("unknown-class", name="Thirds", known="Flat, Halves"):
         restore({"name": "Thirds", "module": "users_own"})
 
 
@@ -135,36 +133,30 @@ def test_a_record_never_makes_us_run_a_file(tmp_path, monkeypatch):
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n" + MODULE)
     for module in ("trap", str(trap), str(tmp_path / "trap"), "../trap", "trap.py"):
-        with pytest.raises(InvalidInput, match="not executed: import it first"):
+        with refused("not-imported", module=module):
             restore({"name": "Halves", "module": module, "file": str(trap), "samples": 10})
     assert not (tmp_path / "sprung").exists()
 
 
 def test_a_record_restores_nothing_but_plans_and_noises():
-    for description in (
-        {"name": "Popen", "module": "subprocess", "args": "true"},
-        {"name": "system", "module": "os"},
-        {"name": "Manifest"},
+    for description, code in (
+        ({"name": "Popen", "module": "subprocess", "args": "true"}, "not-imported"),
+        ({"name": "system", "module": "os"}, "not-imported"),
+        ({"name": "Manifest"}, "unknown-class"),
     ):
-        with pytest.raises(InvalidInput, match=r"there is no plan or noise|is not executed"):
+        with refused(code, name=description["name"]):
             restore(description)
 
 
 @pytest.mark.parametrize(
-    ("description", "named"),
+    ("description", "code"),
     [
-        (
-            {"name": "Sequential", "samples": 10},
-            "no plan or noise 'Sequential' in this version of smoothcert",
-        ),
-        (
-            {"name": "Fixed", "samples": 10, "pace": 2},
-            "Fixed were written by another version: .*'pace'",
-        ),
+        ({"name": "Sequential", "samples": 10}, "unknown-class"),
+        ({"name": "Fixed", "samples": 10, "pace": 2}, "other-configuration"),
     ],
 )
-def test_a_plan_of_a_later_version_is_refused(description, named):
-    with pytest.raises(InvalidInput, match=named):
+def test_a_plan_of_a_later_version_is_refused(description, code):
+    with refused(code, name=description["name"]):
         restore(description)
 
 
@@ -210,24 +202,27 @@ def local_noise():
 
 
 UNRECORDABLE = [
-    (Undecorated(), "Undecorated cannot be recorded: make it a frozen dataclass"),
-    (local_noise(), "Local is defined inside a function, so no run can name it: move it out of it"),
+    (Undecorated(), "not-dataclass", {"kind": "Undecorated"}),
+    (local_noise(), "local-class", {"kind": "Local"}),
     (
         Callback(1_000),
-        "Callback.when cannot be recorded: fields may be numbers, .* got builtin_function_or_method",
+        "field-not-recordable",
+        {"kind": "Callback", "field": "when", "type": "builtin_function_or_method"},
     ),
-    (Forgetful(1_000), "does not come back from its own record"),
+    (Forgetful(1_000), "not-recordable", {}),
 ]
 
 
-@pytest.mark.parametrize(("config", "named"), UNRECORDABLE, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(
+    ("config", "code", "fields"), UNRECORDABLE, ids=lambda value: str(value)[:20]
+)
 def test_what_could_not_be_read_again_is_refused_before_anything_is_written(
-    tmp_path, config, named
+    tmp_path, config, code, fields
 ):
     given = (
         {"noise": config} if isinstance(config, Noise) else {"noise": Gaussian(0.5), "plan": config}
     )
-    with pytest.raises(InvalidInput, match=named):
+    with refused(code, **fields):
         certify(
             lambda x: x[:, :2],
             [([0.5, 0.5], 0)],

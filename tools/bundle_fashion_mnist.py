@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert.data.published import BUNDLED, read_idx
+from smoothcert.data.mnist_cifar import BUNDLED, read_idx
 
 COUNT = 500
 

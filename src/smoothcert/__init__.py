@@ -1,7 +1,7 @@
 """Certified robustness by randomized smoothing, at a fraction of the samples.
 
-The names in `__init__.pyi` are the whole public interface. Each is imported when it is first used, so that
-`import smoothcert` costs nothing and the statistics never load torch.
+The names in `__init__.pyi` are the whole public interface. Each is imported when it is first used,
+so that `import smoothcert` costs nothing and the statistics never load torch.
 """
 
 import re
@@ -9,18 +9,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_IMPORT = re.compile(r"^from (\S+) import (\w+) as", re.M)
-_HOME = {
-    name: module for module, name in _IMPORT.findall(Path(__file__).with_suffix(".pyi").read_text())
-}
+# We read the stub ourselves: lazy_loader would do the same, but it is one package more to install.
+_STUB = Path(__file__).with_suffix(".pyi").read_text()
+_IMPORTS = re.findall(r"^from (\S+) import (\w+) as", _STUB, re.M)
+_MODULE_OF = {name: module for module, name in _IMPORTS}
 
-__all__ = list(_HOME)
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

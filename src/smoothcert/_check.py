@@ -14,6 +14,9 @@ from smoothcert.errors import InvalidInput
 NO_CLASS = -1
 """Stands for "no class": an abstention among predictions, an unknown label among labels."""
 
+SMALLEST_ALPHA = 1e-50
+"""Bounds are computed reliably down to this probability of a mistake."""
+
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
     """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not."""
@@ -34,6 +37,44 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
             least=least,
         )
     return int(value)
+
+
+def is_truth_value(value: Any) -> bool:
+    """Whether a value is True or False, also of NumPy or torch."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def ids(values: Any, *, count: int | None = None) -> list[int]:
+    """Numbers of inputs.
+
+    Args:
+        values: The numbers, or a mask: a truth value for each input.
+        count: How many inputs there are; None if a mask has no meaning.
+    """
+    unmasked("ids", values)
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not listed or not all(map(is_truth_value, listed)):
+        return [whole("each id", id) for id in listed]
+    if len(listed) != count:
+        raise InvalidInput(
+            "mask-of-another-length",
+            "ids is a mask of {length} truth values, and {needed}: give the numbers of the inputs",
+            length=len(listed),
+            count=count,
+            needed="none fits here" if count is None else f"there are {count} inputs",
+        )
+    return [id for id, is_chosen in enumerate(listed) if is_chosen]
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """An array without masked entries. NumPy takes the values behind a mask for entries."""
+    if np.ma.is_masked(values) or type(values).__name__ == "MaskedTensor":
+        raise InvalidInput(
+            "masked-entries",
+            "{name} has masked entries, which have no value: fill them, or leave them out",
+            name=name,
+        )
+    return values
 
 
 def number_or_auto(name: str, value: Any) -> int:
@@ -87,6 +128,38 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
     return number
 
 
+def alpha(name: str, value: Any) -> float:
+    """The largest probability of a mistake, which is below one half."""
+    number = _number(value)
+    if not SMALLEST_ALPHA < number < 0.5:
+        hint = f": for a confidence of {value}, write {1 - number:.6g}" if 0.5 < number < 1 else ""
+        raise InvalidInput(
+            "not-an-alpha",
+            "{name} must be a number between {least:g} and 0.5 (both excluded), the probability "
+            "of a mistake, got {value!r}{hint}",
+            name=name,
+            value=value,
+            least=SMALLEST_ALPHA,
+            hint=hint,
+        )
+    return number
+
+
+def confidence(name: str, value: Any) -> float:
+    """The least probability that a statement holds, which is above one half."""
+    number = _number(value)
+    if not 0.5 < number < 1:
+        hint = f": for an alpha of {value}, write {1 - number:.6g}" if 0 < number < 0.5 else ""
+        raise InvalidInput(
+            "not-a-confidence",
+            "{name} must be a number between 0.5 and 1 (both excluded), got {value!r}{hint}",
+            name=name,
+            value=value,
+            hint=hint,
+        )
+    return number
+
+
 def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Numbers from 0 to 1, both included."""
     p = np.asarray(value, float)
@@ -115,14 +188,14 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
 
 
 def fields(config: object, check: Callable[..., Any], *names: str, **limits: float) -> None:
-    """Check these fields of a frozen dataclass, and store the Python numbers that the check returns."""
+    """Check fields of a frozen dataclass, and store the Python numbers that the check returns."""
     for name in names:
         object.__setattr__(config, name, check(name, getattr(config, name), **limits))
 
 
 def _is_whole(value: Any) -> bool:
     """Whether the value is a number without a fraction; neither a truth value nor a text."""
-    if isinstance(value, (bool, str)):
+    if is_truth_value(value) or isinstance(value, str):
         return False
     if isinstance(value, int):
         return True

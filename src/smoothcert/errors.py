@@ -157,5 +157,11 @@ def number_of(count: int, noun: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if it has no message."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """The first line of an error's message, or the name of its class if it has no message.
+
+    An error in TorchScript begins with a traceback, so its last line is taken.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "TorchScript interpreter" in lines[0]:
+        return lines[-1]
+    return lines[0]

@@ -55,4 +55,4 @@ def test_the_exit_code_of_gate_is_its_outcome(smoothcert, runs, tmp_path, least,
 def test_a_bad_policy_is_one_sentence_and_exit_code_2(smoothcert, runs, tmp_path):
     (tmp_path / "policy.toml").write_text("inputs = -1")
     answer = smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml")
-    assert (answer.code, answer.err) == (2, "smoothcert: inputs must be at least 0, got -1\n")
+    assert (answer.code, answer.err) == (2, "smoothcert: inputs must be at least 1, got -1\n")

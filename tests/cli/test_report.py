@@ -1,6 +1,7 @@
 from typer.testing import CliRunner
 
 from smoothcert.cli import app
+from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.formats import write_results
 
 
@@ -22,7 +23,7 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     assert result.exit_code == 0, result.output
     text = page.read_text()
     assert "CA 0.3" in text
-    assert f"the largest radius lost to that is {iss_run.decline(fixed_run):.3f}" in text
+    assert f"the largest radius lost to that is {largest_decline(iss_run, fixed_run):.3f}" in text
     assert result.stdout.startswith(f"{page}: {page.stat().st_size / 1e6:.1f} MB\n")
     assert page.stat().st_size < 3e6  # small enough to be sent by mail
     assert (figures / "certified-accuracy.pdf").exists()

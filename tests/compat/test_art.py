@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
-
-from smoothcert.errors import InvalidInput
 
 Theirs = pytest.importorskip(
     "art.estimators.certification.randomized_smoothing"
@@ -73,17 +72,17 @@ def test_preprocessing_may_have_one_number_per_channel():
 def test_defences_are_refused():
     from art.defences.preprocessor import GaussianAugmentation
 
-    with pytest.raises(InvalidInput, match="defences are not supported"):
+    with refused("defences-not-supported"):
         estimator(preprocessing_defences=[GaussianAugmentation()])
 
 
 def test_inputs_of_another_shape_are_refused():
-    with pytest.raises(InvalidInput, match=r"inputs must have the shape \(count, 2\), got \(2,\)"):
+    with refused("other-shape", expected="2", shape=(2,)):
         estimator().certify(X[0], n=100)
 
 
 def test_without_samples_no_class_can_be_chosen():
-    with pytest.raises(InvalidInput, match="sample_size must be at least 1, got 0"):
+    with refused("too-small", name="sample_size", value=0):
         estimator(sample_size=0).certify(X, n=100)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import smoothcert as sc
 from smoothcert.compat.trackers import tracker_named
-from smoothcert.runs.progress import PlainProgress, Several, choose_progress
+from smoothcert.runs.progress import Display, Several, choose_progress
 
 DATA = [([0.2, 0.0], 0), ([0.9, 0.0], 1), ([0.8, 0.0], 0)]
 
@@ -74,8 +74,8 @@ def test_a_tracker_that_raises_never_stops_the_run(tmp_path, method):
 def test_a_display_that_is_asked_for_replaces_the_usual_one(tmp_path, capsys):
     certify(tmp_path, [sc.Progress(), Recorder()])
     assert capsys.readouterr().err == ""
-    assert isinstance(choose_progress(None), PlainProgress)
-    assert isinstance(choose_progress([]), PlainProgress)
+    assert isinstance(choose_progress(None), Display)
+    assert isinstance(choose_progress([]), Display)
     assert isinstance(choose_progress(Recorder()), Several)
     silent = sc.Progress()
     assert choose_progress([silent]) is silent

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 
 from smoothcert.data import ArrayDataset
 from smoothcert.data.base import check_labels
-from smoothcert.errors import InvalidInput
 
 RANDOM = np.random.default_rng(0)
 
 
 def test_bytes_become_floats_in_the_unit_interval() -> None:
-    with pytest.warns(
-        UserWarning, match="d: bytes are divided by 255"
-    ):  # those of images are, without a word
+    # Those of images are divided without a warning.
+    with pytest.warns(UserWarning, match="d: bytes are divided by 255"):
         x, label = ArrayDataset(np.array([[0, 51, 255]], np.uint8), np.array([2]), name="d")[0]
     assert x.dtype == torch.float32
     torch.testing.assert_close(x, torch.tensor([0, 0.2, 1]))
@@ -75,35 +74,34 @@ def test_inputs_outside_of_the_unit_interval_warn_of_the_radius_units(value: flo
 
 
 @pytest.mark.parametrize(
-    ("inputs", "labels", "message"),
+    ("inputs", "labels", "code", "fields"),
     [
-        (np.zeros((0, 3)), None, "at least one input"),
-        (np.zeros(4), None, "shape"),
-        (np.zeros((2, 3), np.int64), None, "type int64"),
-        (np.zeros((2, 3)), np.array([0, 1, 2]), "2 inputs but labels of shape"),
+        (np.zeros((0, 3)), None, "not-inputs", {"shape": (0, 3)}),
+        (np.zeros(4), None, "not-inputs", {"shape": (4,)}),
+        (np.zeros((2, 3), np.int64), None, "not-values", {"type": np.int64}),
         (
             np.zeros((2, 3)),
-            np.array([0.0, 1.0]),
-            "labels of type float64: expected integers from 0 on, or -1 for",
+            np.array([0, 1, 2]),
+            "labels-of-other-shape",
+            {"count": 2, "shape": (3,)},
         ),
-        (np.zeros((2, 3)), np.array([0, -2]), "label -2 of input 1 is out of range"),
+        (np.zeros((2, 3)), np.array([0.0, 1.0]), "not-labels", {"type": np.float64}),
+        (np.zeros((2, 3)), np.array([0, -2]), "label-out-of-range", {"label": -2, "id": 1}),
     ],
 )
 def test_other_arrays_are_refused(
-    inputs: np.ndarray, labels: np.ndarray | None, message: str
+    inputs: np.ndarray, labels: np.ndarray | None, code: str, fields: dict
 ) -> None:
-    with pytest.raises(InvalidInput, match=message):
+    with refused(code, name="d", **fields):
         ArrayDataset(inputs, labels, name="d")
 
 
 def test_labels_beyond_the_classes_are_refused() -> None:
     labels = np.array([0, 9, 10, -1])
-    with pytest.raises(
-        InvalidInput, match="label 10 of input 2 is out of range; labels are numbers from 0 to 9"
-    ):
+    with refused("label-out-of-range", label=10, id=2, last=" to 9"):
         check_labels(labels, classes=10, name="d")
     check_labels(labels, classes=11, name="d")
-    with pytest.raises(InvalidInput, match="label 2 of input 0"):
+    with refused("label-out-of-range", label=2, id=0):
         ArrayDataset(np.zeros((1, 2)), np.array([2]), name="d", class_names=("a", "b"))
 
 

@@ -10,11 +10,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from tests.refusals import refused
 
-from smoothcert.data import load_dataset, published
+from smoothcert.data import load_dataset
 from smoothcert.errors import InvalidInput
 
-pytest.importorskip("torchvision")
+datasets = pytest.importorskip("torchvision.datasets")
 
 
 @pytest.fixture
@@ -38,12 +39,20 @@ def server(tmp_path):
 
 
 def _offer(monkeypatch, tmp_path, name, files, server):
+    """Let torchvision name these files on the server as those of a data set."""
     folder, address, _ = server
-    known = {}
+    known = []
     for file, content in files.items():
         (folder / file).write_bytes(content)
-        known[f"{address}/{file}"] = hashlib.md5(content).hexdigest()
-    monkeypatch.setattr(published, "files_of", {name: known}.__getitem__)
+        known.append((file, hashlib.md5(content).hexdigest()))
+    if name == "cifar10":
+        [(file, md5)] = known
+        monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/{file}")
+        monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", md5)
+    else:
+        kind = datasets.MNIST if name == "mnist" else datasets.FashionMNIST
+        monkeypatch.setattr(kind, "mirrors", [f"{address}/"])
+        monkeypatch.setattr(kind, "resources", known)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "cache"))
 
 
@@ -71,7 +80,6 @@ def _mnist(count=3):
     ("name", "train"), [("mnist", False), ("mnist", True), ("fashion-mnist", True)]
 )
 def test_files_are_downloaded_once(name, train, server, tmp_path, monkeypatch):
-    monkeypatch.setattr("smoothcert.data.published._DEBIAN", str(tmp_path / "absent"))
     _offer(monkeypatch, tmp_path, name, _mnist(), server)
     assert [load_dataset(name, train=train)[i][1] for i in range(3)] == [0, 1, 2]
     asked = len(server[2])
@@ -94,13 +102,13 @@ def test_the_archive_of_cifar10_is_unpacked(server, tmp_path, monkeypatch):
 def test_a_file_with_another_checksum_is_refused(server, tmp_path, monkeypatch):
     _offer(monkeypatch, tmp_path, "mnist", _mnist(), server)
     (server[0] / "t10k-images-idx3-ubyte.gz").write_bytes(b"something else")
-    with pytest.raises(InvalidInput, match=r"cannot download mnist from .*mnist:DIR"):
+    with refused("download-failed", name="mnist"):
         load_dataset("mnist")
 
 
 def test_without_a_network_there_is_one_sentence(tmp_path, monkeypatch):
-    nowhere = {"http://127.0.0.1:9/t10k-images-idx3-ubyte.gz": "0" * 32}
-    monkeypatch.setattr(published, "files_of", lambda name: nowhere)
+    monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path))
-    with pytest.raises(InvalidInput, match=r"cannot download mnist .*check the connection"):
+    sentence = r"cannot download mnist from .*: check the connection, .* as in mnist:DIR"
+    with pytest.raises(InvalidInput, match=sentence):
         load_dataset("mnist")

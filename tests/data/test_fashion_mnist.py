@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 
 from smoothcert.data import load_dataset
 from smoothcert.errors import InvalidInput
@@ -73,13 +74,14 @@ def test_fashion_mnist_mistakes_say_what_to_download(tmp_path: Path) -> None:
     file = tmp_path / "t10k-images-idx3-ubyte.gz"
     content = file.read_bytes()
     plain = gzip.decompress(content)
-    for broken, message in [
-        (content[:1000], "cannot be read as a gzip"),
-        (b"<html>", "gzip"),
-        (gzip.compress(plain[:-5]), "damaged: it holds 4699 of 4704 bytes"),
-        (gzip.compress(b"\0\0\x0d" + plain[3:]), "not an IDX file"),
-        (gzip.compress(b""), "not an IDX file"),
+    for broken, reason in [
+        (content[:1000], "it cannot be read as a gzip file"),
+        (b"<html>", "it cannot be read as a gzip file"),
+        (gzip.compress(plain[:-5]), "it holds 4699 of 4704 bytes"),
+        (gzip.compress(b"\0\0\x0d" + plain[3:]), "it is not an IDX file of bytes"),
+        (gzip.compress(b""), "it is not an IDX file of bytes"),
     ]:
         file.write_bytes(broken)
-        with pytest.raises(InvalidInput, match=message):
+        with refused("damaged-file", path=file) as raised:
             load_dataset(f"fashion-mnist:{tmp_path}")
+        assert raised.value.fields["reason"].startswith(reason)

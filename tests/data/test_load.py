@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.refusals import refused
 
 from smoothcert.data import load_dataset
 from smoothcert.errors import InvalidInput
@@ -20,7 +23,7 @@ def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
 
 def test_the_error_for_a_single_array_says_how_to_save_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "x.npy").touch()
-    with pytest.raises(InvalidInput, match=r"x\.npy holds one array: save .* with np.savez"):
+    with refused("single-array", spec=str(tmp_path / "x.npy")):
         load_dataset(tmp_path / "x.npy")
 
 
@@ -50,3 +53,14 @@ def test_the_error_for_unreadable_data_is_one_sentence(
     monkeypatch.setattr("numpy.fromfile", refuse)
     with pytest.raises(InvalidInput, match=r"cannot read d\S*: Permission denied$"):
         load_dataset(spec)
+
+
+def test_data_is_loaded_and_read_without_torch() -> None:
+    """Reports show inputs, and torch takes seconds to import."""
+    code = (
+        "import sys; from smoothcert.data import load_dataset; "
+        "from smoothcert.data.base import values_of; "
+        "print(values_of(load_dataset('fashion-mnist'), 0).shape, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(1, 28, 28) False"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
+from tests.refusals import refused
 
 from smoothcert.data import select_ids
 from smoothcert.errors import InvalidInput
@@ -27,33 +30,41 @@ def test_ids_keep_their_order_and_appear_once() -> None:
 
 @pytest.mark.parametrize("ids", ["", "a", "3-", "-3", "5-3", "1,,2", "1.5", "1-2-3"])
 def test_ids_that_cannot_be_read_are_refused(ids: str) -> None:
-    with pytest.raises(InvalidInput, match="ids must be numbers and ranges like 0,5,10-20"):
+    with refused("not-ids", ids=ids):
         select_ids(100, ids=ids)
 
 
 @pytest.mark.parametrize("ids", ["100", "98-100", "5,1000000000000", "0-999999999999999", [100]])
 def test_ids_outside_of_the_data_are_refused(ids: str) -> None:
-    with pytest.raises(InvalidInput, match="the data has the ids 0 to 99"):
+    with refused("id-out-of-range", last=99):
         select_ids(100, ids=ids)
 
 
 def test_contradictions_and_empty_choices_are_refused() -> None:
     with pytest.raises(InvalidInput, match='skip=2 and ids="1" exclude one another'):
         select_ids(100, ids="1", skip=2)
-    for wrong in (
-        {"skip": 0},
-        {"limit": 0},
-        {"skip": -1},
-        {"limit": 1.5},
-        {"ids": [-1]},
-        {"ids": [1.5]},
-    ):
-        with pytest.raises(InvalidInput, match=r"must be"):
-            select_ids(100, **wrong)
-    with pytest.raises(InvalidInput, match="no inputs"):
+    with refused("one-id"):
+        select_ids(100, ids=3)
+    with refused("no-inputs"):
         select_ids(100, ids=[])
-    with pytest.raises(InvalidInput, match="no inputs"):
+    with refused("no-inputs"):
         select_ids(0)
+
+
+@pytest.mark.parametrize(
+    ("choice", "code", "name"),
+    [
+        ({"skip": 0}, "too-small", "skip"),
+        ({"skip": -1}, "too-small", "skip"),
+        ({"limit": 0}, "too-small", "limit"),
+        ({"limit": 1.5}, "not-whole", "limit"),
+        ({"ids": [-1]}, "too-small", "each id"),
+        ({"ids": [1.5]}, "not-whole", "each id"),
+    ],
+)
+def test_choices_are_whole_numbers(choice: dict, code: str, name: str) -> None:
+    with refused(code, name=name):
+        select_ids(100, **choice)
 
 
 def test_shards_divide_the_inputs_evenly() -> None:
@@ -63,12 +74,107 @@ def test_shards_divide_the_inputs_evenly() -> None:
     assert select_ids(100, skip=3, limit=20, shard="6/6") == shards[-1]
 
 
-@pytest.mark.parametrize("shard", ["3", "0/4", "5/4", "a/b", "1/0", "3/4/5", 3, (1, 2, 3)])
-def test_a_shard_that_is_none_is_refused(shard: object) -> None:
-    with pytest.raises(InvalidInput, match=r"shard=.* must be"):
+@pytest.mark.parametrize(
+    ("shard", "code"),
+    [
+        *((shard, "not-shard") for shard in ("3", "a/b", "3/4/5", 3, (1, 2, 3))),
+        *((shard, "shard-out-of-range") for shard in ("0/4", "5/4", "1/0")),
+    ],
+)
+def test_a_shard_that_is_none_is_refused(shard: object, code: str) -> None:
+    with refused(code):
         select_ids(100, shard=shard)  # type: ignore[arg-type]
 
 
 def test_more_shards_than_inputs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="3 inputs cannot be cut into 4 parts"):
+    with refused("too-many-shards", inputs="3 inputs", parts=4):
         select_ids(3, shard="1/4")
+
+
+MASK = [True, False, False, True, False, True]
+
+
+class Series:
+    """Like a boolean `pandas.Series`: it iterates, and `tolist` gives plain values."""
+
+    def __init__(self, values: list[bool]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> object:
+        return iter(np.array(self._values))
+
+    def tolist(self) -> list[bool]:
+        return self._values
+
+
+FORMS = [
+    np.array,
+    torch.tensor,
+    list,
+    tuple,
+    Series,
+    iter,
+    lambda mask: [np.bool_(value) for value in mask],
+    lambda mask: [torch.tensor(value) for value in mask],
+    lambda mask: np.ma.array(mask),
+    lambda mask: np.array(mask, object),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mask_selects_inputs(form) -> None:
+    assert select_ids(6, ids=form(MASK)) == [0, 3, 5]
+    assert select_ids(6, ids=form(MASK), limit=2) == [0, 3]
+    assert select_ids(2, ids=form([True, True])) == [0, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mask_of_another_length_is_refused(form) -> None:
+    for count in (2, 5, 7, 100):
+        with refused("mask-of-another-length", length=6, count=count):
+            select_ids(count, ids=form(MASK))
+
+
+def test_a_mask_that_selects_nothing_is_refused() -> None:
+    with refused("no-inputs"):
+        select_ids(3, ids=np.zeros(3, bool))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [True, 2],
+        [0, False],
+        [np.True_, 3],
+        [torch.tensor(True), 3],
+        [[True, False]],
+        np.ones((2, 3), bool),
+        np.array(3),
+        torch.tensor(3),
+        np.array([0.5]),
+        np.array([np.nan]),
+        torch.tensor([-1]),
+        [None],
+        ["1"],
+        np.array(["1"]),
+    ],
+)
+def test_what_are_neither_numbers_nor_a_mask_is_refused(ids) -> None:
+    with pytest.raises(InvalidInput):
+        select_ids(6, ids=ids)
+
+
+def test_numbers_in_other_forms_are_numbers() -> None:
+    for ids in (np.array([3, 1]), torch.tensor([3, 1]), np.array([3.0, 1.0]), iter([3, 1])):
+        assert select_ids(6, ids=ids) == [3, 1]
+    assert select_ids(6, ids=np.ma.array([3, 1], mask=False)) == [3, 1]
+
+
+@pytest.mark.parametrize("dtype", [int, float, bool])
+def test_masked_entries_are_no_ids(dtype) -> None:
+    ids = np.ma.array([1, 0, 1], mask=[False, True, False], dtype=dtype)
+    with refused("masked-entries", name="ids"):
+        select_ids(3, ids=ids)

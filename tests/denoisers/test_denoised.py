@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 from smoothcert import Smoothed
@@ -181,6 +182,23 @@ def test_an_estimate_must_depend_on_its_input_alone(fault):
             InvalidInput, match=r"Faulty changes its estimate for the same input.*stochastic=True"
         ):
             smoothed.certify(torch.full((1, 1, 8, 8), 0.31))
+
+
+@pytest.mark.parametrize(
+    ("x", "jitter"),
+    [
+        (torch.full((1, 8, 8), 4000.0), 0.05),
+        (torch.rand(1, 8, 8).index_fill(1, torch.tensor([0]), 1e4), 0.05),
+        (torch.rand(3, 128, 128), 4e-4),
+    ],
+    ids=["large values", "a few large values", "many small changes"],
+)
+def test_a_random_change_is_compared_with_the_noise(x, jitter):
+    random = load_denoiser(Faulty(lambda x: x + jitter * (1 if torch.rand(()) < 0.5 else -1)))
+    torch.manual_seed(0)
+    with refused("estimate-changes"):
+        check_estimates(random, x, 0.25, stochastic=False)
+    check_estimates(load_denoiser(Faulty(lambda x: x + jitter)), x, 0.25, stochastic=False)
 
 
 def test_a_denoiser_may_draw_random_numbers_if_it_says_so():

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
@@ -234,9 +235,7 @@ def test_a_latent_diffusion_model_is_refused(folder, tmp_path, autoencoder):
 
 
 def test_an_unknown_type_of_prediction_is_refused():
-    with pytest.raises(
-        InvalidInput, match="prediction must be one of epsilon, v_prediction, sample, got 'v'"
-    ):
+    with refused("not-one-of", name="prediction", value="v"):
         DiffusionDenoiser(nn.Identity(), LINEAR, prediction="v")
 
 

@@ -16,7 +16,8 @@ class Viewing(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(72, 5)
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.linear = nn.Linear(72, 5)
 
     def forward(self, x):
         return self.linear(F.max_pool2d(F.relu(self.conv(x)), 2).view(-1, 72))
@@ -24,7 +25,8 @@ class Viewing(nn.Module):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_module_that_views_its_activations_gets_contiguous_images(dtype):
-    module, runtime = Viewing().eval(), replace(CPU, dtype=dtype)
+    module = Viewing().eval()
+    runtime = replace(CPU, dtype=dtype)
     placed = place(module, runtime, SHAPE)
     x = blank(SHAPE, runtime, 4) + torch.rand(4, *SHAPE)
     assert x.is_contiguous(memory_format=torch.channels_last)

@@ -5,6 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 from smoothcert import Fixed, Gaussian
@@ -33,10 +34,10 @@ def test_the_callers_module_stays_as_it_is():
 
 @pytest.mark.parametrize("inference", [False, True])
 def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch, inference):
-    given = []
+    compiled = []
 
     def backend(graph, inputs):
-        given.append([tuple(x.shape) for x in inputs])
+        compiled.append([tuple(x.shape) for x in inputs])
         return graph.forward
 
     compile = torch.compile
@@ -50,7 +51,7 @@ def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch
         )
         engine = subject.prepare().engine(Fixed(100, pilot=10))
         assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
-    assert given == [[(8, 4)]]
+    assert compiled == [[(8, 4)]]
 
 
 def test_any_number_of_classifiers_is_compiled(monkeypatch):
@@ -76,24 +77,17 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
         result = work()
         return CapturedGraph(lambda: None if fallback else result.copy_(work()), result, work)
 
-    monkeypatch.setattr("smoothcert.device.compilation.capture", capture)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     classifier = LabelClassifier(Constant(), 3)
-    x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
-    x.__len__.return_value = 8
-    monkeypatch.setattr(
-        "smoothcert.device.compilation._strong_noise_like", lambda x: torch.zeros(8, 4)
-    )
     network = weakref.ref(classifier.module)
-    classify = captured(classifier, x)
+    classify = captured(classifier, torch.zeros(8, 4), capture=capture)
     del classifier
     gc.collect()
     assert network() is not None
-    assert (
-        isinstance(classify, LabelClassifier) is fallback
-    )  # a graph whose replay writes nothing is not used
+    # A graph whose replay writes nothing is not used.
+    assert isinstance(classify, LabelClassifier) is fallback
 
 
 class Constant(nn.Module):
@@ -154,26 +148,42 @@ def test_a_batch_that_does_not_fit_is_one_sentence(error):
             raise error
         return x[:, :3]
 
-    with pytest.raises(
-        InvalidInput, match=r'a batch of 64 does not fit .* batch="auto" or a smaller batch$'
-    ):
+    sentence = r'a batch of 64 does not fit .* batch="auto" or a smaller batch$'
+    with pytest.raises(InvalidInput, match=sentence):
         prepare(hungry, 3, (4,), CPU)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("device", "code"),
     [
-        ({"device": "gpu"}, "unknown device 'gpu'"),
-        ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
-        ({"device": "cpu:1"}, "device 'cpu:1' is not available here; available: cpu"),
-        ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
-        ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
-        ({"device": "cpu", "batch": "-5"}, "batch must be"),
+        ("gpu", "unknown-device"),
+        ("cuda:77", "device-not-available"),
+        ("cpu:1", "device-not-available"),
     ],
 )
-def test_invalid_settings_are_refused(settings, message):
-    with pytest.raises(InvalidInput, match=message):
-        Runtime.resolve(**settings)
+def test_a_device_that_is_not_here_is_refused(device, code):
+    with refused(code, device=device):
+        Runtime.resolve(device)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("dtype", "int8", "not-one-of"),
+        ("compile", "yes", "not-one-of"),
+        ("batch", "-5", "not-number-or-auto"),
+    ],
+)
+def test_invalid_settings_are_refused(name, value, code):
+    with refused(code, name=name, value=value):
+        Runtime.resolve("cpu", **{name: value})
+
+
+def test_mps_has_no_float64(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert Runtime.resolve("mps", "float32").dtype == "float32"
+    with refused("float64-on-mps"):
+        Runtime.resolve("mps", "float64")
 
 
 @pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
@@ -194,7 +204,7 @@ def test_devices_and_number_formats_of_torch_are_taken(monkeypatch):
 def test_noise_that_the_number_format_cannot_hold_is_refused(dtype, largest):
     runtime = Runtime.resolve("cpu", dtype)
     runtime.check_noise(0.9 * largest)
-    with pytest.raises(InvalidInput, match=rf"is too large for {dtype}: give at most"):
+    with refused("noise-too-large", dtype=dtype, deviation=1.1 * largest):
         runtime.check_noise(1.1 * largest)
 
 

@@ -66,9 +66,8 @@ def test_the_error_names_the_input_that_kills_its_workers(poison):
         while poison not in (given := assignment.give(worker)):
             finished += [id for id in given if assignment.finish(worker, id)]
         assignment.leave(worker, "exit code -11")
-    assert str(assignment.given_up).startswith(
-        f"input {poison} failed 3 times, the last time with: exit code -11"
-    )
+    assert assignment.given_up.code == "input-failed"
+    assert assignment.given_up.fields == {"id": poison, "tries": 3, "error": "exit code -11"}
     assignment.join("last", 6)
     while not assignment.done:  # inputs that were started before can still be finished
         finished += [id for id in assignment.give("last") if assignment.finish("last", id)]

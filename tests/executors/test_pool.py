@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.refusals import refused
 
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
-from smoothcert.executors import choose_executor, pool
-from smoothcert.executors.base import Job, LocalExecutor, Status
+from smoothcert.executors import Job, LocalExecutor, Status, choose_executor
 from smoothcert.executors.pool import PoolExecutor
-from smoothcert.executors.worker import Failed, Ready, Report, _failed
+from smoothcert.executors.worker import Failed, Ready, Report
 from smoothcert.plans import Certificate, Look
 from smoothcert.smoothed import Subject
 
@@ -28,6 +28,8 @@ class Scripted(PoolExecutor):
     The first messages of the workers are `starts`, then `READY`. The answers to calls are `answers`, then reports that
     finish every input of the call.
     """
+
+    launch_interval = 0.0
 
     def __init__(self, *starts, places=1, answers=()):
         super().__init__()
@@ -61,11 +63,6 @@ class Scripted(PoolExecutor):
         )
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch):
-    monkeypatch.setattr(pool, "_LAUNCH_INTERVAL", 0.0)
-
-
 def certified(executor, count=20):
     subject = Subject(None, NOISE, LEFT_OPEN, torch.zeros(2), seed=0)
     executor.start(Job(subject, None, PLAN), lambda message: None)
@@ -87,10 +84,7 @@ def test_a_worker_on_another_device_of_the_same_kind_is_accepted():
 
 def test_a_worker_with_another_runtime_stops_the_run():
     other = replace(READY, place="there", runtime=replace(SETTLED, compile="none"))
-    with pytest.raises(
-        SmoothcertError,
-        match="the worker on there would run the classifier in another way than the first",
-    ):
+    with refused("other-runtime", SmoothcertError, place="there", first=SETTLED):
         certified(Scripted(READY, other, places=2))
 
 
@@ -101,9 +95,7 @@ def test_workers_have_two_calls_in_flight():
 
 
 def test_three_failed_starts_stop_the_run_with_the_reason():
-    with pytest.raises(
-        SmoothcertError, match="3 workers in a row could not start, the last one with: no driver"
-    ):
+    with refused("no-worker-starts", SmoothcertError, tries=3, error="no driver"):
         certified(Scripted(*[Failed("no driver")] * 3))
 
 
@@ -115,7 +107,7 @@ def test_failed_starts_do_not_stop_a_run_that_has_a_worker():
 
 def test_a_mistake_of_the_user_is_not_tried_again():
     executor = Scripted(Failed("the model is in training mode", final=True))
-    with pytest.raises(InvalidInput, match="training mode"):
+    with refused("worker-failed", error="the model is in training mode"):
         certified(executor)
     assert len(executor.launched) == 1
 
@@ -136,5 +128,5 @@ def test_without_options_this_process_does_the_work():
 
 
 def test_a_model_that_fails_later_may_work_on_another_worker():
-    assert not _failed(ModelFailed("the model fails with RuntimeError: CUDA error")).final
-    assert _failed(InvalidInput("sigma must be a number above 0")).final
+    assert not Failed.from_error(ModelFailed("model-failed", "CUDA error")).final
+    assert Failed.from_error(InvalidInput("too-small", "{name} is too small", name="sigma")).final

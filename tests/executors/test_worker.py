@@ -7,7 +7,7 @@ from smoothcert.executors.worker import Failed, Worker
 def test_what_is_finished_before_a_failure_is_reported_first():
     def step():
         yield certificate
-        raise InvalidInput("a mistake")
+        raise InvalidInput("mistake", "a mistake")
 
     worker, certificate = Worker(MagicMock()), MagicMock()
     worker._local = MagicMock()

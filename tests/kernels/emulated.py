@@ -1,4 +1,4 @@
-"""Runs the kernels on the CPU: g++ compiles the kernel's own source together with an emulator of a GPU."""
+"""Runs the kernels on the CPU: g++ compiles their source together with an emulator of a GPU."""
 
 import ctypes
 import hashlib
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from smoothcert.kernels import stages
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.stages import StageClassifier, pack_network
+from smoothcert.sampling.grid_noise import grid_noise
 
 AVAILABLE = shutil.which("g++") is not None
 _HERE = Path(__file__).parent / "emulator"
@@ -60,7 +60,8 @@ def _built(sources, extra, options):
     target = Path(tempfile.gettempdir()) / f"smoothcert-emulator-{name}.so"
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
-            (source := Path(scratch) / "kernel.cpp").write_text(text)
+            source = Path(scratch) / "kernel.cpp"
+            source.write_text(text)
             command = [
                 "g++",
                 "-std=c++17",
@@ -104,7 +105,8 @@ char memory[1];
 _GRID = """
 extern "C" void draw(float* out, int elements, u64 seed, u32 sample, u32 id, const Grid* grid) {
   for (int element = 0; element < elements; element++) {
-    float steps[4]; draw_grid(steps, *grid, seed, element, sample, id); memcpy(out + 4 * element, steps, 16); } }
+    float steps[4]; draw_grid(steps, *grid, seed, element, sample, id);
+    memcpy(out + 4 * element, steps, 16); } }
 extern "C" void decide(float* out, int count, const u32* high, const u32* low, const Grid* grid) {
   for (int i = 0; i < count; i++) {
     bool is_open; out[i] = grid_number(high[i], *grid, is_open);

@@ -14,7 +14,7 @@ from smoothcert.models.architectures import build
 def calibrated(name):
     """A bundled network with random weights that answers noisy inputs with several labels.
 
-    It has the statistics of its own activations, as after training, and logits whose means are equal.
+    It has the statistics of its activations, as after training, and logits whose means are equal.
     """
     module = deepcopy(_calibrated(name))
     torch.manual_seed(0)  # so that what a test draws does not depend on the tests before it
@@ -63,7 +63,8 @@ def random_network(widths=(16, 32, 64), *, blocks=1, size=32, channels=3, classe
         weight = normal(outputs, inputs, side, side) * gain * (2 / (inputs * side * side)) ** 0.5
         return Convolution(weight, 0.1 * normal(outputs), stride)
 
-    stages, before = [()], widths[0]
+    stages = [()]
+    before = widths[0]
     for width in widths:
         for _ in range(blocks):
             changes = width != before
@@ -84,7 +85,10 @@ def random_network(widths=(16, 32, 64), *, blocks=1, size=32, channels=3, classe
 
 
 def logits_of(network, x, dtype=None):
-    """The logits in the number format of `x`, by torch's own convolutions; `dtype` rounds as the kernels do."""
+    """The logits in the number format of `x`, by the convolutions of torch.
+
+    With a `dtype`, they are rounded as the kernels do it.
+    """
 
     def rounded(tensor):
         return tensor if dtype is None else tensor.to(dtype).to(tensor.dtype)

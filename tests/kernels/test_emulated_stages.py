@@ -1,4 +1,4 @@
-"""The stage kernels, compiled for the CPU with an emulator of a GPU. Slow for large networks, exact for small ones."""
+"""The stage kernels on the CPU, with an emulator of a GPU, which is slow for large networks."""
 
 import emulated
 import numpy as np
@@ -126,17 +126,17 @@ def expected_numbers(seed, elements, sample, id):
 def test_the_kernels_noise_follows_its_definition_in_the_tails_too():
     refined = 0
     for sample in range(2):
-        expected, found = expected_numbers(2**40 + 5, 1_500_000, sample, 7)
+        expected, refined_here = expected_numbers(2**40 + 5, 1_500_000, sample, 7)
         drawn = emulated.normal_numbers(2**40 + 5, 1_500_000, sample, 7)
         assert np.abs(drawn - expected).max() < 5e-4  # of tiny numbers, whose logarithm is near 0
         assert (np.abs(drawn).astype(float) * OUTWARD >= np.abs(expected)).all()  # never smaller
         assert np.quantile(np.abs(drawn - expected), 0.999) < 5e-6
-        refined += found
+        refined += refined_here
     assert refined > 0
 
 
 def words_of(seed, elements, sample, id):
-    """The 64-bit words of four numbers for each element: the words of part 0, then those of part 1."""
+    """The 64-bit words of four numbers for each element: first words of part 0, then of part 1."""
     element = np.arange(elements)
     parts = [
         np.stack(philox(seed, element, sample, id, part), 1).astype(np.uint32) for part in (0, 1)
@@ -145,7 +145,10 @@ def words_of(seed, elements, sample, id):
 
 
 def rounded_normal(ratio, words):
-    """The definition: the smallest number plus how many thresholds are at most the word, whose sign bit is flipped."""
+    """The definition: the smallest number plus how many thresholds are at most the word.
+
+    The sign bit of the word is flipped.
+    """
     table = thresholds(ratio)
     return table.smallest + np.searchsorted(table.values, words ^ np.uint64(2**63), side="right")
 
@@ -159,7 +162,8 @@ def test_a_number_on_the_grid_is_exact_at_every_boundary_and_in_the_tails(ratio)
     ratio = draw.deviation / draw.step
     generator = np.random.default_rng(0)
     table = thresholds(ratio).values
-    # The upper 32 bits of each threshold and those around it, each with the lowest, the highest and its own lower bits.
+    # The upper 32 bits of each threshold and those around it, each with the lowest bits, the
+    # highest bits and the lower bits of the threshold.
     high = ((table >> np.uint64(32))[:, None] + np.arange(-3, 4).astype(np.uint64)) & np.uint64(
         0xFFFFFFFF
     )
@@ -193,7 +197,7 @@ def test_the_kernels_noise_on_the_grid_is_that_of_its_counter(sigma):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_kernel_adds_whole_steps(dtype):
-    """A network with noise of its own gives the logits of inputs that were made noisy with the same integers."""
+    """A network that draws its noise gives the logits of inputs with the same noise."""
     network = random_network((16,), size=8, channels=3)
     classifier = emulated.EmulatedClassifier(network, dtype, [Layout(16, 8, 4, 4, 2, 2)])
     draw, size, quarter = AdditiveGrid(0.5, 1 / 255), 192, 48

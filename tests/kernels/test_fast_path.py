@@ -9,11 +9,13 @@ import torch
 from resnets import calibrated, relative_error
 from torch import nn
 
-from smoothcert import Fixed, Gaussian, GridGaussian, InputSpecific
+from smoothcert import Gaussian, GridGaussian, InputSpecific
+from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.runtime import Runtime
-from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.architectures import build
 from smoothcert.models.base import Classifier
+from smoothcert.sampling.sampler import Batch, VoteCounter
+from smoothcert.sampling.streams import PhiloxStream, Segment
 from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
@@ -37,9 +39,9 @@ def test_a_network_without_a_gpu_is_folded():
 
 def declined(module):
     with torch.inference_mode():
-        found = accelerate(module, module, (4,), CPU)
-    assert isinstance(found, Declined)
-    return found
+        answer = accelerate(module, module, (4,), CPU)
+    assert isinstance(answer, Declined)
+    return answer
 
 
 def reason_against(module):
@@ -48,7 +50,7 @@ def reason_against(module):
 
 
 def test_a_worker_that_is_told_to_run_stage_kernels_never_claims_them_without_having_them():
-    """All workers get the settings of the first one, and those that then run otherwise are refused."""
+    """All workers get the settings of the first one. Those that run otherwise are refused."""
     _, runtime = prepare(calibrated("cifar-resnet20"), 10, SHAPE, replace(CPU, compile="stages"))
     assert runtime.compile == "fast"
 
@@ -68,9 +70,9 @@ class Unfaithful(nn.Module):
 
 
 def test_a_graph_with_other_answers_is_not_used_and_the_compiler_need_not_try():
-    found = declined(Unfaithful().eval())
-    assert "this form gives other labels" in found.reason
-    assert found.disagrees
+    answer = declined(Unfaithful().eval())
+    assert "this form gives other labels" in answer.reason
+    assert answer.disagrees
     assert not declined(lambda x: x[:, :3]).disagrees
 
 
@@ -84,6 +86,20 @@ def test_a_fallback_is_logged_and_recorded(model, reason, caplog):
         _, runtime = prepare(model, 3, (4,), CPU)
     assert runtime.compile == "none"
     assert reason in caplog.text
+
+
+class InexactAndMasked(nn.Module):
+    """The graph changes one logit by .01, beside a class that is never the answer."""
+
+    def forward(self, x):
+        change = 0.01 if isinstance(x, torch.fx.Proxy) else 0.0
+        return x * torch.tensor([1.0, 1, 1, 0]) + torch.tensor([change, 0, 0, -1e4])
+
+
+def test_a_masked_class_does_not_hide_the_errors_of_a_graph():
+    found = declined(InexactAndMasked())
+    assert found.disagrees
+    assert "this form has a relative error" in found.reason
 
 
 class OutsideOfTracing(nn.Module):
@@ -134,30 +150,39 @@ def test_a_module_that_changes_its_inputs_is_compared_with_itself():
     assert runtime.compile == "fast"
 
 
-def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
+class DrawsNoise(KernelClassifier):
+    """Votes for class 0, and keeps the arguments with which it should draw noise."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, noisy):
+        raise AssertionError("it should have drawn the noise itself")
+
+    def logits(self, noisy):
+        raise NotImplementedError
+
+    def best_batch(self):
+        raise NotImplementedError
+
+    def with_noise(self, inputs, rows, *, count, seed, draw):
+        self.calls.append((inputs.clone(), rows.shape, count, seed, draw))
+        return torch.zeros(count, dtype=torch.int64)
+
+
+def test_a_classifier_that_draws_its_noise_gets_clean_inputs():
     """The seam between the sampler and a classifier with noise of its own."""
-    seen = []
-
-    class Drawing(StageClassifier):
-        def __init__(self):
-            pass
-
-        def with_noise(self, inputs, rows, *, count, seed, draw):
-            seen.append((inputs.shape, rows.shape, count, seed, draw))
-            return torch.zeros(count, dtype=torch.int64)
-
-    draw = Gaussian(0.5).draw
-    monkeypatch.setattr("smoothcert.sampling.streams.HostStream.kernel_draw", draw)
-    monkeypatch.setattr(
-        "smoothcert.smoothed.subject.prepare", lambda *args, **settings: (Drawing(), CPU)
-    )
-    subject = Subject(Classifier(None, 3, "model"), Gaussian(0.5), CPU, torch.zeros(4), seed=7)
-    engine = subject.prepare().engine(Fixed(16, pilot=8))
-    (certificate,) = engine.certify([(0, torch.rand(4), None)])
-    assert certificate.prediction == 0
-    assert {(rows, count, seed, draw) for _, rows, count, seed, draw in seen} == {
-        ((4, 8), 8, 7, draw)
-    }
+    classify = DrawsNoise()
+    noise = Gaussian(0.5)
+    counter = VoteCounter(classify, CPU, noise=noise, shape=(4,), classes=3, slots=1, seed=7)
+    counter.stream = PhiloxStream(7, noise.draw)  # the stream of CUDA devices
+    x = torch.rand(4)
+    counter.load(0, x)
+    [(slot, votes)] = counter.run(Batch([Segment(0, 5, 0, 8)], [0])).wait()
+    assert (slot, votes.tolist()) == (0, [8, 0, 0, 0])
+    [(inputs, rows, count, seed, draw)] = classify.calls
+    assert torch.equal(inputs[0], x)
+    assert (rows, count, seed, draw) == ((4, 8), 8, 7, noise.draw)
 
 
 class Undecided(nn.Module):
@@ -189,15 +214,21 @@ def test_saturated_logits_do_not_keep_a_network_from_the_fast_path(dtype):
     assert runtime.compile == "fast"
 
 
-def votes(module, inputs, *, batch, compile="fast", noise=None):
+def prepared_for(module, *, batch, compile="fast", noise=None):
     runtime = Runtime.resolve("cuda", batch=batch, compile=compile)
     subject = Subject(
         Classifier(module, 2, "model"), noise or Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0
     )
-    prepared = subject.prepare()
+    return subject.prepare()
+
+
+def looks_of(prepared, inputs):
     engine = prepared.engine(InputSpecific(2_000, pilot=200, decline=0.1))
-    found = {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
-    return found, prepared.subject.runtime.compile
+    return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
+
+
+def votes(module, inputs, *, batch):
+    return looks_of(prepared_for(module, batch=batch), inputs)
 
 
 @pytest.fixture(scope="module")
@@ -212,28 +243,31 @@ class TestOnAGpu:
     @pytest.mark.parametrize(("model", "mode"), [(Undecided, "stages"), (NotAStage, "fast")])
     def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):
         module = model()
-        forward, ran = votes(module, inputs, batch=512)
-        assert ran == mode
-        assert forward == votes(module, inputs[::-1], batch=512)[0]
-        assert {id: forward[id] for id in (5, 17)} == votes(
-            module, [inputs[17], inputs[5]], batch=512
-        )[0]
+        prepared = prepared_for(module, batch=512)
+        assert prepared.subject.runtime.compile == mode
+        forward = looks_of(prepared, inputs)
+        assert forward == votes(module, inputs[::-1], batch=512)
+        two = [inputs[17], inputs[5]]
+        assert {id: forward[id] for id in (5, 17)} == votes(module, two, batch=512)
         assert any(len(look.votes) == 2 for looks in forward.values() for look in looks)
 
     @pytest.mark.parametrize("batch", [64, 301, 1000])
     def test_votes_of_the_stage_kernels_do_not_depend_on_the_batch(self, inputs, batch):
         module = Undecided()
-        assert votes(module, inputs, batch=512)[0] == votes(module, inputs, batch=batch)[0]
+        assert votes(module, inputs, batch=512) == votes(module, inputs, batch=batch)
 
     @pytest.mark.parametrize(
         "noise", [Gaussian(0.5), GridGaussian(0.5), GridGaussian(1.0)], ids=str
     )
-    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, noise, monkeypatch):
-        module = Undecided()
+    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, noise):
+        prepared = prepared_for(Undecided(), batch=512, noise=noise)
         inputs = [(id, (255 * x).round() / 255, label) for id, x, label in inputs]
-        drawn_by_the_kernel = votes(module, inputs, batch=512, noise=noise)[0]
-        monkeypatch.setattr("smoothcert.sampling.streams.PhiloxStream.kernel_draw", None)
-        assert votes(module, inputs, batch=512, noise=noise)[0] == drawn_by_the_kernel
+        drawn_by_the_kernel = looks_of(prepared, inputs)
+        kernels = prepared.classify
+        assert isinstance(kernels, KernelClassifier)
+        # A function cannot draw noise, so the stream draws it.
+        by_the_stream = replace(prepared, classify=lambda noisy: kernels(noisy))
+        assert looks_of(by_the_stream, inputs) == drawn_by_the_kernel
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])
@@ -252,8 +286,8 @@ class TestOnAGpu:
             )
             with torch.backends.cudnn.flags(allow_tf32=False):
                 exact = module.to("cuda")(x.float()).argmax(1)
-        differing = [float((found != exact).float().mean()) for found in (labels, plain)]
-        assert differing[0] <= differing[1] + 0.02, differing
+        differing = float((labels != exact).float().mean())
+        assert differing <= float((plain != exact).float().mean()) + 0.02
         assert len(exact.unique()) > 4
 
     def test_a_torchvision_network_is_fused(self):

@@ -1,4 +1,4 @@
-"""The fused layers of the fast path: the passes on the CPU, the kernels in the emulator and on a GPU."""
+"""The fused layers: the passes on the CPU, the kernels in the emulator and on a GPU."""
 
 from collections import Counter
 
@@ -128,7 +128,7 @@ REFERENCES = {
     layers.add_layer_norm: add_layer_norm,
     layers.depth_to_space_add_relu: depth_to_space_add_relu,
 }
-"""The operations of our kernels, and the same by torch's own operations, which also run on a CPU."""
+"""The operations of our kernels, and the same by operations of torch, which also run on a CPU."""
 
 
 def fused(module, shape):
@@ -299,17 +299,18 @@ def images(*shape, dtype, device):
 
 
 def compare(operation, arguments, dtype):
-    """Torch's own operations may round intermediate results once more."""
-    found, expected = operation(*arguments), REFERENCES[operation](*arguments)
-    tolerance = torch.finfo(dtype).eps
-    for one, other in zip(
-        *((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True
-    ):
+    """Operations of torch may round intermediate results once more."""
+    computed = tensors_of(operation(*arguments))
+    expected = tensors_of(REFERENCES[operation](*arguments))
+    tolerance = 2 * torch.finfo(dtype).eps
+    for one, other in zip(computed, expected, strict=True):
         if one.numel():
             assert one.stride() == other.stride()
-            torch.testing.assert_close(
-                one, other, rtol=2 * tolerance, atol=2 * tolerance, equal_nan=True
-            )
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def tensors_of(result):
+    return (result,) if isinstance(result, torch.Tensor) else result
 
 
 def check_kernels(dtype, device):
@@ -331,17 +332,14 @@ def check_kernels(dtype, device):
     weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
     rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
     compare(layers.add_layer_norm, (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
-    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(
-        rows.shape
-    )  # no multiple of 16 bytes
+    # Its address is no multiple of 16 bytes.
+    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)
     compare(layers.add_layer_norm, (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
-    _, found = layers.add_layer_norm(rows, None, weight, bias, 1e-6)
+    _, normal = layers.add_layer_norm(rows, None, weight, bias, 1e-6)
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
-    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
-    cells, added = (
-        images(3, 64, 5, 4, dtype=dtype, device=device),
-        images(3, 16, 10, 8, dtype=dtype, device=device),
-    )
+    torch.testing.assert_close(normal.float(), expected, rtol=1e-2, atol=1e-2)
+    cells = images(3, 64, 5, 4, dtype=dtype, device=device)
+    added = images(3, 16, 10, 8, dtype=dtype, device=device)
     compare(layers.depth_to_space_add_relu, (cells, added, 2), dtype)
 
 

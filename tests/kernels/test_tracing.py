@@ -14,7 +14,7 @@ SHAPE = (3, 32, 32)
 
 
 class FunctionalBlock(nn.Module):
-    """Another author's block: functions, additions in place, a shortcut without weights (option A)."""
+    """A block of another author: functions, additions in place, a shortcut without weights."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()

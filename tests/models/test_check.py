@@ -1,8 +1,10 @@
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 from torch.nn import functional as F
 
+from smoothcert import Fixed, Gaussian, Smoothed
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
@@ -242,3 +244,92 @@ def test_a_model_that_needs_gradients_is_told_how_to_get_them():
     ):
         check_classifier(sharpened, 2, IMAGES[:, 0, 0, :3])
     check_classifier(with_gradients, 2, IMAGES[:, 0, 0, :3])
+
+
+def masked(value):
+    return lambda logits: F.pad(logits, (0, 1), value=value)
+
+
+def lowest_number(logits):
+    return masked(torch.finfo(logits.dtype).min)(logits)
+
+
+HIDING = {
+    "masked": masked(-1e4),
+    "lowest number": lowest_number,
+    "minus infinity": masked(-torch.inf),
+    "shifted up": lambda logits: masked(-9.0)(logits) + 5000,
+    "shifted down": lambda logits: masked(-9.0)(logits) - 5000,
+    "far behind and varying": lambda logits: torch.cat(
+        [logits, -1e4 - 1e4 * logits[:, :1].abs()], 1
+    ),
+    "one certain row in four": lambda logits: torch.where(
+        logits[:, :1] > logits[:, :1].quantile(0.75), 1e4 * masked(-1.0)(logits), masked(-9)(logits)
+    ),
+}
+"""Logits that decide nothing, by which tolerances must not grow."""
+FAULTS = {
+    "dropout": lambda x: F.dropout(x, 0.1),
+    "centred batch": lambda x: x - x.mean(0),
+    "scaled by the batch": lambda x: x / x.max(),
+    "one random number per call": lambda x: x + 0.05 * torch.randn(x.shape[1:]),
+    "the same random rows in each call": lambda x: (
+        x + 0.5 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    ),
+}
+
+
+def two_classes(x):
+    """A fixed linear classifier of two classes."""
+    weights = torch.randn((36, 2), generator=torch.Generator().manual_seed(1))
+    return x.flatten(1) @ weights.to(x) / 6
+
+
+@pytest.mark.parametrize("hide", HIDING.values(), ids=HIDING)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_logits_that_decide_nothing_hide_no_fault(fault, hide):
+    if hide is not HIDING["one certain row in four"]:  # its quantile depends on the batch
+        check_classifier(lambda x: hide(two_classes(x)), 3, IMAGES)
+        check_full_batch(lambda x: hide(two_classes(x)), NOISY, 128)
+    with refused("answer-changes"):
+        check_classifier(lambda x: hide(two_classes(fault(x))), 3, IMAGES)
+
+
+@pytest.mark.parametrize("hide", HIDING.values(), ids=HIDING)
+def test_logits_that_decide_nothing_do_not_hide_what_only_a_full_batch_shows(hide):
+    def crowded(x):
+        logits = two_classes(x)
+        logits[100:] = logits[100:].flip(1)
+        return hide(logits)
+
+    with refused("depends-on-batch", rows=128):
+        check_full_batch(crowded, NOISY, 128)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("hide", [masked(-1e4), lowest_number, masked(-torch.inf)])
+def test_a_masked_class_hides_nothing_in_reduced_formats(hide, dtype):
+    check_classifier(lambda x: hide(two_classes(x)), 3, IMAGES.to(dtype))
+    for fault in (FAULTS["dropout"], FAULTS["centred batch"]):
+        with refused("answer-changes"):
+            check_classifier(lambda x, f=fault: hide(two_classes(f(x))), 3, IMAGES.to(dtype))
+
+
+class CentredAndMasked(nn.Module):
+    """Centres its batch and never answers with class 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        mean = (x - x.mean(0)).mean((1, 2, 3)) * self.slope
+        return torch.stack([mean, -mean, torch.full_like(mean, -1e4)], 1)
+
+
+@pytest.mark.parametrize("model", [CentredAndMasked().eval(), lambda x: CentredAndMasked()(x)])
+@pytest.mark.parametrize("denoiser", [None, nn.Identity()], ids=["alone", "behind a denoiser"])
+def test_a_masked_class_hides_nothing_from_certify(model, denoiser):
+    smoothed = Smoothed(model, noise=Gaussian(0.25), classes=3, denoiser=denoiser, device="cpu")
+    with refused("answer-changes"):
+        smoothed.certify(IMAGES[:2], plan=Fixed(100))

@@ -166,3 +166,13 @@ def test_a_masked_class_does_not_hide_differences_of_the_others() -> None:
 
     assert agree(manswers_of(0.3), manswers_of(0.3))
     assert not agree(manswers_of(0.3), manswers_of(0.35))
+
+
+@pytest.mark.parametrize("sure", [1, 3])
+def test_a_few_certain_answers_do_not_hide_that_others_changed(sure: int) -> None:
+    recorded = [(0, 1e4)] * sure + [(1, 0.5)] * (8 - sure)
+    assert same_answers(recorded, recorded)
+    assert same_answers(recorded, [(0, 1.001e4)] * sure + [(1, 0.501)] * (8 - sure))
+    assert not same_answers(recorded, [(0, 1e4)] * sure + [(1, 0.6)] * (8 - sure))
+    assert not same_answers(recorded, [(0, 1e4)] * sure + [(2, 0.5)] * (8 - sure))
+    assert not same_answers(recorded, [(0, 1e4)] * 7 + [(1, 0.5)])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 from smoothcert.device.runtime import settle_dtype
@@ -16,6 +17,7 @@ from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
 from smoothcert.models.load import as_classifier
 from smoothcert.models.onnx import OnnxModule, _hash
+from smoothcert.models.outputs import check_classifier
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -214,3 +216,17 @@ def test_a_runtime_without_cuda_says_so_instead_of_falling_back(file: Path) -> N
         InvalidInput, match='cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"'
     ):
         OnnxModule(file)._session(torch.device("cuda", 0))
+
+
+class CentredAndMasked(nn.Module):
+    def forward(self, x):
+        mean = (x - x.mean(0)).mean((1, 2, 3))
+        return torch.stack([mean, -mean, torch.full_like(mean, -1e4)], 1)
+
+
+def test_a_graph_that_centres_its_batch_is_refused_also_with_a_masked_class(tmp_path: Path) -> None:
+    loaded = load_classifier(
+        f"onnx:{export(CentredAndMasked(), tmp_path / 'net.onnx', batch=None)}"
+    )
+    with refused("answer-changes"):
+        check_classifier(loaded.module, 3, torch.rand(8, 1, 28, 28))

@@ -3,8 +3,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.refusals import refused
 
-from smoothcert import Additive, Certificate, Fixed, InvalidInput, Look, Noise
+from smoothcert import Additive, Certificate, Fixed, Look, Noise
 from smoothcert.tasks.audit import fault
 
 
@@ -34,7 +35,7 @@ class Steps(Noise):
 def test_a_draw_is_a_law_and_a_scale(law):
     assert Additive(law, "0.5") == Additive(law, 0.5)
     for scale in (0, -1, float("nan"), float("inf"), "wide"):
-        with pytest.raises(InvalidInput, match="scale must be a number above 0"):
+        with refused("not-between", name="scale", value=scale, low=0):
             Additive(law, scale)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refused
 
 from smoothcert import InputSpecific, InvalidInput, SampleMap, exact_coverage
 from smoothcert.noises import (
@@ -184,17 +185,15 @@ def test_a_noise_is_bound_to_the_size_of_inputs():
     assert Gaussian(0.5).for_shape((3, 32, 32)) == Gaussian(0.5)
     assert Discrete(0.8).for_shape((30,)).same_kind(Discrete(0.8))
     assert not Discrete(0.8).same_kind(Discrete(0.9))
-    with pytest.raises(InvalidInput, match="is for inputs of size 784, got 10"):
+    with refused("other-size", bound=784, size=10):
         Ablation(5, 784).for_size(10)
-    with pytest.raises(InvalidInput, match="needs the number of pixels of an input: give size"):
+    with refused("no-size", noise=Ablation(45)):
         Ablation(45).radius(0.9)
-    with pytest.raises(InvalidInput, match="keep must be at most the number of pixels"):
+    with refused("keep-too-large", size=10, keep=45):
         Ablation(45, 10)
-    with pytest.raises(
-        InvalidInput, match=r"2 \* scale \* levels must be a whole number, got 0.51"
-    ):
+    with refused("partial-offset", offsets=0.51, nearest=1 / 510):
         Splitting(0.001, 255)
-    with pytest.raises(InvalidInput, match="keep must be above 1 / values"):
+    with refused("keep-too-small", least=0.5, keep=0.4):
         Discrete(0.4)
 
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.plans import Certificate, Look
@@ -119,9 +120,7 @@ class _Votes(sc.Exact):
 
 
 def test_what_is_no_picture_is_refused():
-    with pytest.raises(
-        sc.InvalidInput, match=r"patches are parts of pictures .* got inputs of shape \(36,\)"
-    ):
+    with refused("not-images", shape=(36,)):
         sc.Bands(2).for_shape((36,))
-    with pytest.raises(sc.InvalidInput, match="larger than a picture of 6 x 6"):
+    with refused("block-too-large", noise=sc.Blocks(7), height=6, width=6):
         sc.Blocks(7).for_shape((1, 6, 6))

@@ -139,7 +139,7 @@ def test_ties_within_a_radius_are_certified_less_often_than_alpha():
         (0.5, (0.01, 0.05, 0.15)),
         (1.0, (0.002, 0.02)),
     ):
-        ties += [(RADII.index(radius), float(NOISE.tie_curve(radius, b)[0]), b) for b in rivals]
+        ties += [(RADII.index(radius), float(NOISE.trade_off(radius, b)[0]), b) for b in rivals]
     level, a, b = np.array(ties).T
     shares = np.stack([a, b, (1 - a - b) / 2, (1 - a - b) / 2], axis=1)
     plan = AtRadii(RADII, 2_000, alpha=alpha, bound="runner-up", known_labels=True)

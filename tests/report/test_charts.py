@@ -5,6 +5,7 @@ from smoothcert.noises import Translation
 from smoothcert.plans import Price
 from smoothcert.plans.expected import expected
 from smoothcert.report import charts
+from smoothcert.report.wording import outcomes
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.statistics.sample_map import SampleMap
 
@@ -92,7 +93,7 @@ def test_the_curve_of_p_counts_inputs_that_are_correct_above_it(iss_run, altered
 def test_a_radius_is_never_drawn_larger_than_it_is(iss_run):
     [points] = charts.radius_against_samples([iss_run]).layers
     assert np.all(points.y <= iss_run.radius)
-    assert points.outcome.tolist() == charts.outcomes(iss_run).tolist()
+    assert points.outcome.tolist() == outcomes(iss_run).tolist()
     assert set(points.outcome) == {"correct", "wrong", "abstained"}
 
 
@@ -112,11 +113,7 @@ def test_inputs_of_the_same_decided_radius_and_samples_share_a_mark(radii_run, i
     [points] = chart.layers
     assert points.inputs.sum() == len(radii_run) > len(points.x)
     for n, x, y, outcome in zip(points.inputs, points.x, points.y, points.outcome, strict=True):
-        same = (
-            (radii_run.samples == x)
-            & (radii_run.radius == y)
-            & (charts.outcomes(radii_run) == outcome)
-        )
+        same = (radii_run.samples == x) & (radii_run.radius == y) & (outcomes(radii_run) == outcome)
         assert n == same.sum()
     told = points.columns["input"]
     assert all(

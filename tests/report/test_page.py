@@ -3,16 +3,20 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.pages import render
 
+from smoothcert import Progress, certify
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Splitting, Translation
 from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
 from smoothcert.plans.coverage import Coverage, Simulated
 from smoothcert.report import write_report
+from smoothcert.report.page import environment
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import table
@@ -457,14 +461,37 @@ def test_an_upper_bound_on_the_failure_is_told_from_an_exact_figure(simulate):
     assert "at most 0.00" not in exact.partition('id="guarantee"')[2]
 
 
-def test_a_simulated_failure_is_not_called_an_upper_bound(iss_run, monkeypatch):
+def test_a_simulated_failure_is_not_called_an_upper_bound():
     seen = Simulated(1_000, confidence=0.99, at_least=0.0005, at_most=0.002, rivals=1)
-    known = Coverage(0.001, 0.0009, 0.6, 0.0, exact=False, searched=True, simulated=seen)
-    monkeypatch.setattr("smoothcert.report.page.exact_coverage", lambda plan, noise: known)
-    section = render([iss_run]).partition('id="guarantee"')[2].partition("</section>")[0]
+    coverage = Coverage(0.001, 0.0009, 0.6, 0.0, exact=False, searched=True, simulated=seen)
+    guarantee = {"plan": InputSpecific(1_000), "runs": ["iss"], "coverage": coverage}
+    section = environment().get_template("guarantee.html").render(guarantees=[guarantee])
     assert "about 0.000900" in section
     assert "share of simulated inputs" in section
     assert "at most" not in section
+
+
+def test_a_page_with_pictures_is_written_without_torch(tmp_path):
+    out = tmp_path / "run"
+    certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        sigma=0.25,
+        plan=Fixed(100),
+        limit=2,
+        out=out,
+        progress=Progress(),
+    )
+    script = (
+        "import sys\n"
+        "from smoothcert.report import write_report\n"
+        f"write_report({str(out)!r}, {str(tmp_path / 'page.html')!r})\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    page = embedded((tmp_path / "page.html").read_text())
+    assert set(page["pictures"]) == {"0", "1"}
+    assert page["classes"][9] == "Ankle boot"
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):

@@ -2,8 +2,9 @@ import json
 
 import numpy as np
 
+from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts, radius_against_samples
-from smoothcert.report.vega import Axis, Chart, Line, label_places, spec, ticks
+from smoothcert.report.vega import label_places, spec, ticks
 
 
 def test_a_specification_is_plain_json_with_every_mark(iss_run, fixed_run):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.refusals import refused
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Ablation, Discrete, Gaussian
@@ -138,9 +139,9 @@ def test_the_format_follows_the_name(iss_run: Results, tmp_path, name, format):
 def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(
     iss_run: Results, tmp_path
 ):
-    with pytest.raises(InvalidInput, match=r"there is no export for \.xlsx"):
+    with refused("unknown-ending", ending=".xlsx"):
         write_results(iss_run, tmp_path / "q.xlsx")
-    with pytest.raises(InvalidInput, match="named like a csv file, so it could not be read again"):
+    with refused("ending-of-other-format", usual="csv"):
         write_results(iss_run, tmp_path / "q.csv", "cohen")
     assert not list(tmp_path.iterdir())
 
@@ -200,9 +201,7 @@ def test_radii_in_other_units_have_no_row_for_the_leaderboard(
 
 def test_a_run_that_is_not_finished_has_no_row_for_the_leaderboard(iss_run: Results, altered):
     unfinished = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, 610, 10))))
-    with pytest.raises(
-        InvalidInput, match=r"iss is not finished \(60 of 61 inputs\), and those left may be harder"
-    ):
+    with refused("not-finished", done=60, asked=61, name="iss"):
         write_results(unfinished, None, "sok", radii=[0.25])
 
 
@@ -214,13 +213,13 @@ def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(
 
 
 def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
-    with pytest.raises(InvalidInput, match="does not contain its noise and plan"):
+    with refused("no-settings"):
         write_results(altered(iss_run, noise=None), None, "sok")
-    with pytest.raises(InvalidInput, match="has no labels"):
+    with refused("no-labels"):
         write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")
-    with pytest.raises(InvalidInput, match="above 0"):
+    with refused("no-positive-radius"):
         write_results(iss_run, None, "sok", radii=[0.0])
-    with pytest.raises(InvalidInput, match='is for format="sok" or format="card"'):
+    with refused("radii-for-other-format"):
         write_results(iss_run, None, "json", radii=[0.5])
 
 
@@ -251,7 +250,7 @@ def test_results_become_a_data_frame(iss_run: Results, altered):
 
 def test_a_missing_pandas_is_one_sentence(iss_run: Results, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"\.\[pandas\]"):
+    with refused("missing-extra", MissingExtra, extra="pandas"):
         iss_run.to_pandas()
 
 

@@ -5,7 +5,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,8 +13,9 @@ from smoothcert import Certificate, Gaussian, InputSpecific
 from smoothcert.executors import Status
 from smoothcert.plans import Look
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.progress import LiveProgress, Pace, PlainProgress
-from smoothcert.runs.run import Run, summary
+from smoothcert.runs.progress import Display, Pace
+from smoothcert.runs.run import Run
+from smoothcert.runs.words import summary
 from smoothcert.statistics.metrics import round_down
 
 PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)
@@ -75,7 +75,7 @@ def test_a_resumed_run_counts_what_was_there_before(now):
 
 
 def test_plain_progress_is_a_line_now_and_then(now, capsys):
-    progress = PlainProgress(every=30)
+    progress = Display(every=30)
     progress.begin(run_of([]), total=4)
     progress.start()
     for seconds in (110.0, 131.0, 140.0):
@@ -90,7 +90,7 @@ def test_plain_progress_is_a_line_now_and_then(now, capsys):
 
 
 def test_the_end_tells_certified_accuracy_samples_and_time(capsys):
-    progress = PlainProgress()
+    progress = Display()
     progress.begin(run_of([]), total=2)
     progress.end(run_of([CERTIFICATE, replace(CERTIFICATE, id=1, prediction=0, seconds=2)]))
     assert capsys.readouterr().err.splitlines() == [
@@ -113,7 +113,7 @@ def test_without_labels_the_end_tells_the_radii(capsys):
 
 
 def test_a_run_that_stops_early_says_how_far_it_came(capsys):
-    progress = PlainProgress()
+    progress = Display()
     progress.begin(run_of([]), total=3)
     progress.update(CERTIFICATE, Status())
     progress.close()
@@ -123,7 +123,7 @@ def test_a_run_that_stops_early_says_how_far_it_came(capsys):
 def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
     without = replace(CERTIFICATE, id=1, label=None)
     for certificates, acr in (([without], None), ([without, CERTIFICATE], CERTIFICATE.radius / 2)):
-        progress = PlainProgress(every=0)
+        progress = Display(every=0)
         progress.begin(run_of([]), total=2)
         now.append(now[-1] + 10)
         for certificate in certificates:
@@ -136,41 +136,6 @@ def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
             set() if acr is None else {f"ACR {round_down(acr)}"}
         )
         assert ("1 without a label counted as 0" in told) == (acr is not None)
-
-
-def test_a_notebook_has_one_line_that_is_updated(tmp_path, monkeypatch, capsys):
-    shown = []
-
-    def display(content, **more):
-        shown.append((content, more))
-        return SimpleNamespace(update=display)
-
-    ipython = ModuleType("IPython")
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
-    ipython.display = ModuleType("IPython.display")
-    ipython.display.display = display
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
-    monkeypatch.setattr(
-        PlainProgress, "update", lambda self, *news: (self._pace.add(*news), self.show())
-    )
-    sc.certify(
-        lambda x: (x[:, 0] > 0.5).long(),
-        [([0.2, 0.0], 0), ([0.9, 0.0], 1)],
-        noise=sc.Gaussian(0.5),
-        plan=sc.Fixed(200),
-        classes=2,
-        device="cpu",
-        batch=100,
-        out=tmp_path / "a<b",
-    )
-    assert [more.get("display_id", False) for _, more in shown] == [True] + [False] * (
-        len(shown) - 1
-    )
-    texts = [content["text/plain"] for content, _ in shown]
-    assert any(text.startswith("1/2 inputs, 300 samples") for text in texts)
-    assert "a<b: 2 inputs" in texts[-1]
-    assert capsys.readouterr().err == ""
 
 
 def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
@@ -194,24 +159,24 @@ def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
-def test_messages_are_shown_as_they_are(kind, capsys):
-    progress = kind()
+@pytest.mark.parametrize("bar", [False, True])
+def test_messages_are_shown_as_they_are(bar, capsys):
+    progress = Display(bar=bar)
     progress.begin(run_of([]), total=0)
     progress.say("model:x:[bold] is 1.5")
     progress.close()
     assert "model:x:[bold] is 1.5\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+@pytest.mark.parametrize("bar", [False, True])
 @pytest.mark.parametrize("stream", ["full", "closed", "none"])
-def test_a_run_goes_on_when_nobody_can_read_its_progress(kind, stream, tmp_path, monkeypatch):
+def test_a_run_goes_on_when_nobody_can_read_its_progress(bar, stream, tmp_path, monkeypatch):
     with open("/dev/full", "w") as full, open(os.devnull, "w") as closed:
         closed.close()
         monkeypatch.setattr(sys, "stderr", {"full": full, "closed": closed, "none": None}[stream])
         run = sc.certify(
             "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=sc.Fixed(100), limit=3, batch=100,
-            device="cpu", out=tmp_path, progress=kind()
+            device="cpu", out=tmp_path, progress=Display(bar=bar)
         )  # fmt: skip
         with suppress(OSError):
             full.close()

@@ -1,7 +1,7 @@
-"""Draw noise in a separate process: it reads lines of JSON and answers with the path of a .npy file.
+"""Draws noise in another process, which reads lines of JSON and answers with paths of .npy files.
 
-`host` and `cuda` are the streams of those devices; `interpreted` is the CUDA kernel run by Triton's interpreter, which
-has to be chosen before Triton is imported.
+`host` and `cuda` are the streams of those devices; `interpreted` is the CUDA kernel run by Triton's
+interpreter, which has to be chosen before Triton is imported.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Runs a part of the noise kernel on the CPU. Triton's interpreter has to be chosen before triton is imported.
+"""Runs a part of the noise kernel on the CPU.
 
+Triton's interpreter has to be chosen before triton is imported.
 Use: TRITON_INTERPRET=1 python interpreted.py WORDS.npy NUMBERS.npy RATIO
 """
 
@@ -10,9 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.noises.base import AdditiveGrid
 from smoothcert.sampling import philox
+from smoothcert.sampling.grid_noise import grid_noise
 
 
 @triton.jit

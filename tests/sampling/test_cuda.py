@@ -100,7 +100,7 @@ def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
 
 @pytest.mark.parametrize("compile", ["default", "max"])
 def test_a_compiled_classifier_votes_as_the_plain_one_does(compile):
-    """The comparison is in half precision, so it leaves out rows where the two classes are close."""
+    """The comparison is in half precision and leaves out rows where the two classes are close."""
     module = Undecided()
     classify, runtime = prepare(
         module, 2, SHAPE, Runtime.resolve("cuda", compile=compile, batch=256)

@@ -1,4 +1,4 @@
-"""From random bits to noisy inputs: distributions, tails, keys, and the gap of floating-point noise."""
+"""From random bits to noisy inputs: distributions, tails, keys, and gaps of float noise."""
 
 import math
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest, chisquare, kstest, laplace, norm, uniform
+from tests.refusals import refused
 
 from smoothcert import Fixed, InvalidInput, Smoothed
 from smoothcert.noises import (
@@ -66,7 +67,10 @@ def test_every_noise_is_keyed_by_seed_input_and_sample(noise):
 
 
 def from_bits(draw, halves, more):
-    """The noise that crafted 32-bit numbers give, with the same 64 further bits for each number that asks for them."""
+    """The noise that crafted 32-bit numbers give.
+
+    Each number that asks for 64 further bits gets the same ones.
+    """
     words = np.array([halves], np.int32).view(np.int64)
     drawer = drawer_for(draw, (len(halves),))
     return drawer.noisy(
@@ -83,7 +87,7 @@ def exact(law, rest):
 
 @pytest.mark.parametrize("law", ["normal", "laplace"])
 def test_numbers_are_never_smaller_than_those_of_the_law_and_hardly_larger(law):
-    """Word by word: a cell of the uniform distribution becomes the number at its outer edge; near 0, at its middle."""
+    """A cell of uniform numbers becomes the number at its outer edge; near 0, at its middle."""
     rng = np.random.default_rng(2)
     ends = 2**31 - 1 - (rng.integers(0, 2**31, 100_000) >> rng.integers(0, 31, 100_000))
     small = rng.integers(0, 2**31, 100_000) >> 9
@@ -115,9 +119,10 @@ def test_tails_reach_beyond_nine_standard_deviations(more):
 
 
 def chance_beyond(draw, threshold):
-    """The exact probability that the noise of one coordinate is above a threshold: how many 96-bit words give that.
+    """The exact probability that the noise of one coordinate is above a threshold.
 
-    All numbers of the host stream increase with their bits, so bisection finds the first one above the threshold.
+    This is the share of 96-bit words that give such noise. All numbers of the host stream increase
+    with their bits, so bisection finds the first one above the threshold.
     """
     low, high = 2**95, 2**96  # words from 0 on, above the middle
     while low < high:
@@ -136,7 +141,7 @@ def chance_beyond(draw, threshold):
     "noise", [Gaussian(0.25), Gaussian(1.0), Laplace(0.5), Uniform(0.5)], ids=str
 )
 def test_a_threshold_on_a_lattice_point_is_certified_wrongly_with_at_most_alpha(noise, samples):
-    """All votes for the class, and the threshold as near as the claim allows: the worst case of coarse noise."""
+    """The worst case of coarse noise: all votes, and the threshold as near as the claim allows."""
     alpha = 0.001
     for count in (samples, samples + 1, samples + 7, samples * 2):
         radius = float(noise.certified_radius(alpha ** (1 / count)))
@@ -152,9 +157,10 @@ def test_the_chance_beyond_a_threshold_is_that_of_the_law_within_the_error_that_
         noise.draw.law
     ]
     for t in np.concatenate([np.linspace(1e-9, 0.99, 25), np.linspace(1, 7, 13)]):
-        found, expected = chance_beyond(noise.draw, t * noise.draw.scale), float(exact_law(t))
-        assert found >= expected - noise.drawing_error
-        assert found <= expected * (1 + 2.0**-11) + noise.drawing_error
+        chance = chance_beyond(noise.draw, t * noise.draw.scale)
+        expected = float(exact_law(t))
+        assert chance >= expected - noise.drawing_error
+        assert chance <= expected * (1 + 2.0**-11) + noise.drawing_error
 
 
 @pytest.mark.parametrize("scale", [0.3, 0.5, 1.1])
@@ -285,7 +291,10 @@ def test_brightness_is_one_normal_number_for_all_values():
 
 @pytest.mark.parametrize("scale", [0.2, 0.5, 1.3])
 def test_random_splitting_cuts_between_two_values_with_the_probability_of_the_theorem(scale):
-    """The proof needs only this: two values fall into different cells with probability |a - b| / (2 scale), at most."""
+    """The proof needs only this: values a and b fall into different cells as often as it says.
+
+    That is a probability of at most |a - b| / (2 scale).
+    """
     a, b = 0.31, 0.47
     noisy = (
         drawn(Splitting(scale), torch.tensor([a]), (0, 0, 20_000)),
@@ -310,28 +319,32 @@ def test_a_description_without_a_drawer_is_refused():
     class Unknown(Draw):
         pass
 
-    with pytest.raises(InvalidInput, match="no stream can draw"):
+    with refused("no-drawer", kind="Unknown"):
         drawer_for(Unknown(), (3,))
 
 
-SIGMA, NUMBERS = 0.5, 16
+SIGMA = 0.5
+NUMBERS = 16
 
 
 def possible(values):
     """Whether noise added to 0 could have given each value, under the host stream's arithmetic."""
     scale = math.sqrt(2) * Additive("normal", SIGMA).drawn_scale
     centre = torch.erf(values.double() / scale).float().clamp(-1 + 2.0**-24, 1 - 2.0**-24)
-    found = values.abs() > 2.8 * SIGMA  # computed in another way
+    occurs = values.abs() > 2.8 * SIGMA  # computed in another way
     for lower in (True, False):
         candidate = centre.clone()
         for _ in range(10):
-            found |= torch.add(torch.zeros(()), candidate.erfinv(), alpha=scale) == values
+            occurs |= torch.add(torch.zeros(()), candidate.erfinv(), alpha=scale) == values
             candidate = torch.nextafter(candidate, torch.tensor(-1.0 if lower else 1.0))
-    return found
+    return occurs
 
 
 def test_floating_point_noise_can_be_attacked_and_noise_on_the_grid_cannot():
-    """The attack asks which values can occur at all: sums of 1/255 and float32 noise are often none of those at 0."""
+    """The attack asks which values can occur at all.
+
+    Sums of 1/255 and float32 noise are often none of the values that occur at 0.
+    """
 
     def model(x):
         return possible(x).all(1).long()

@@ -1,9 +1,9 @@
 import pytest
 import torch
 from scipy.stats import binom
+from tests.refusals import refused
 
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look, Price
@@ -15,7 +15,7 @@ NOISE = Gaussian(0.5)
 
 
 def positive(x):
-    """A half-space: class 1 where the first number is above 0, so that p = Phi(distance / sigma)."""
+    """A half-space: class 1 where the first number is above 0, so p = Phi(distance / sigma)."""
     return (x[:, 0] > 0).long()
 
 
@@ -64,9 +64,8 @@ def test_samples_of_a_plan_are_a_prefix_of_those_at_the_ceiling():
 
         [certificate] = certify(Fixed(samples), [0.3], model=record, batch=1)
         assert certificate.samples == samples + 100
-        return torch.cat(
-            rows[-certificate.samples :]
-        )  # earlier rows belong to the check of the classifier
+        # Earlier rows belong to the check of the classifier.
+        return torch.cat(rows[-certificate.samples :])
 
     torch.testing.assert_close(first_samples(200), first_samples(300)[:300], rtol=0, atol=0)
 
@@ -117,7 +116,7 @@ def test_output_that_is_not_finite_costs_samples_and_counts_for_nobody():
 
 
 def overclaimed(certificates, distances):
-    """The number of radii that exceed the true one, which is the signed distance from the boundary."""
+    """The number of radii that exceed the true one: the signed distance from the boundary."""
     return sum(
         c.radius > (distances[c.id] if c.prediction == 1 else -distances[c.id])
         for c in certificates
@@ -126,7 +125,7 @@ def overclaimed(certificates, distances):
 
 
 def most(alpha, count):
-    """The number of failures that is exceeded with a probability of 1 in 10,000 if each has probability alpha."""
+    """If failures have probability alpha, more than this many have one of 1 in 10,000."""
     return binom.isf(1e-4, count, alpha)
 
 
@@ -142,7 +141,8 @@ PLANS = {
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 @pytest.mark.parametrize("name", PLANS)
 def test_at_most_alpha_of_the_radii_exceed_the_true_one(name, alpha):
-    # A quarter of the inputs are ties of two classes, where any certificate is wrong. The others have p from .5 to .98.
+    # A quarter of the inputs are ties of two classes, where any certificate is wrong. The others
+    # have p from .5 to .98.
     inputs = 5_000 if alpha > 0.01 else 20_000  # frequent failures are counted among fewer inputs
     distances = [0.0] * (inputs // 4) + torch.linspace(0, 1, inputs * 3 // 4).tolist()
     certificates = certify(PLANS[name](alpha), distances, batch=32768)
@@ -164,7 +164,5 @@ def test_the_truth_test_catches_a_plan_that_overclaims_as_often_as_computed():
 
 def test_votes_that_the_plan_did_not_ask_for_are_refused_and_not_dropped():
     engine = engine_for(Fixed(1000))
-    with pytest.raises(
-        InvalidInput, match="the votes of input 7 so far are not those that fixed 1,000 asks for"
-    ):
+    with refused("votes-of-another-plan", id=7, plan="fixed 1,000"):
         engine.open(7, torch.zeros(1), None, [Look(100, {0: 100}), Look(999, {0: 999})])

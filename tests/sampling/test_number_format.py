@@ -9,7 +9,7 @@ from torch import nn
 
 from smoothcert import Gaussian, InputSpecific, Smoothed, certify
 from smoothcert.device.runtime import Runtime, settle_dtype
-from smoothcert.runs.progress import PlainProgress, Progress
+from smoothcert.runs.progress import Display, Progress
 from smoothcert.runs.table import table
 from smoothcert.smoothed import prepare as number_format
 from smoothcert.smoothed.prepare import settle_number_format
@@ -21,11 +21,14 @@ PLAN = InputSpecific(10_000, decline=0.1)
 
 @pytest.fixture(autouse=True)
 def bfloat16_by_default(monkeypatch):
-    monkeypatch.setattr("smoothcert.device.runtime._has_bfloat16", lambda device: True)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True, raising=False)
 
 
 def tabular(dtype=torch.float32):
-    """A linear model on features such as a year and an income, and an input that is 0.010 from its boundary."""
+    """A linear model on features such as a year and an income, and an input near its boundary.
+
+    The distance is 0.010.
+    """
     model = nn.Linear(2, 2, dtype=dtype)
     weight = torch.tensor([0.6, -0.8], dtype=torch.float64)
     x = torch.tensor([2023.0, 1517.25], dtype=torch.float64)
@@ -65,9 +68,8 @@ def test_a_run_says_the_format_that_it_used_and_is_resumed_in_it(tmp_path):
     assert run.manifest.dtype == "float32"
     assert bool(run.abstained.all())
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "error", "in bfloat16"
-        )  # the format is recorded, so nothing is compared again
+        # The format is recorded, so nothing is compared again.
+        warnings.filterwarnings("error", "in bfloat16")
         run = certify(model, data, out=tmp_path, classes=2, **settings)
     assert run.manifest.dtype == "float32"
     assert len(run) == 3
@@ -132,9 +134,7 @@ def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
             "batch": 256,
         }
         runs.append(
-            certify(
-                model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings
-            )
+            certify(model, data, out=tmp_path / dtype, classes=2, progress=Display(), **settings)
         )
         assert f" per input, in {dtype}; all sampling took" in capsys.readouterr().err
     assert "number format" in table(runs).titles
@@ -151,10 +151,10 @@ def test_on_cuda_float16_comes_before_float32(shares, expected, monkeypatch):
     runtime = Runtime("cuda", "bfloat16", "fast", 256)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = settle_number_format(
+        settled = settle_number_format(
             runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0)
         )
-    assert found.dtype == expected
+    assert settled.dtype == expected
     assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (
         expected != "bfloat16"
     )

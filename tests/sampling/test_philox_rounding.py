@@ -52,10 +52,10 @@ def arithmetic(law, *, aligned):
 @pytest.mark.parametrize("law", ["normal", "uniform", "laplace"])
 def test_noise_is_rounded_the_same_way_whatever_the_alignment(law):
     """Left to itself, the compiler fuses the last addition only where inputs are not aligned."""
-    found = arithmetic(law, aligned=True)
-    assert found == arithmetic(law, aligned=False)
-    assert found["fma.rn.f32"] >= 16  # the last addition of 16 numbers per thread
-    assert found["mul.f32"]
+    instructions = arithmetic(law, aligned=True)
+    assert instructions == arithmetic(law, aligned=False)
+    assert instructions["fma.rn.f32"] >= 16  # the last addition of 16 numbers per thread
+    assert instructions["mul.f32"]
 
 
 @pytest.mark.parametrize("ratio", [0.5 * 255, 1000.0])

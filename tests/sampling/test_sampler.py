@@ -16,7 +16,7 @@ REQUESTS = {id: [100, 37 * id, 3] if id % 3 else [100] for id in range(len(INPUT
 
 
 def thirds(x):
-    """Three classes by the sum of the values. The result is exact and does not depend on the batch."""
+    """Three classes by the sum of the values, exactly, whatever the batch is."""
     return torch.bucketize(
         x.flatten(1).double().sum(1), torch.tensor([5.5, 6.5], dtype=torch.double)
     )
@@ -38,14 +38,18 @@ def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
 
 def sample(sampler, order):
     """Open inputs in this order and serve REQUESTS; returns the looks of each input."""
-    waiting, looks, slots = list(order), {id: [] for id in order}, {}
+    waiting = list(order)
+    looks = {id: [] for id in order}
+    slots = {}
     while waiting or slots:
         while waiting and sampler.free:
-            slot = sampler.open(id := waiting.pop(0), INPUTS[id])
+            id = waiting.pop(0)
+            slot = sampler.open(id, INPUTS[id])
             slots[slot] = id
             sampler.request(slot, REQUESTS[id][0])
         for slot, look in sampler.advance():
-            looks[id := slots[slot]].append(look)
+            id = slots[slot]
+            looks[id].append(look)
             if len(looks[id]) < len(REQUESTS[id]):
                 sampler.request(slot, REQUESTS[id][len(looks[id])])
             else:
@@ -142,8 +146,9 @@ def test_the_padding_of_a_batch_is_nobodys_vote():
 
 def one_look(sampler, samples):
     sampler.request(sampler.open(0, INPUTS[0]), samples)
-    while not (looks := sampler.advance()):
-        pass
+    looks = []
+    while not looks:
+        looks = sampler.advance()
     return looks
 
 
@@ -169,7 +174,8 @@ def test_an_empty_batch_is_only_padding():
 def test_kernels_get_the_rows_of_a_smaller_batch_as_one_block_of_memory(monkeypatch):
     runtime = Runtime("cpu", "float32", "none", 1000)
     settings = {"noise": Gaussian(0.25), "shape": (3, 4), "classes": 3, "slots": 1, "seed": 0}
-    counter, seen = VoteCounter(thirds, runtime, flexible=True, **settings), []
+    counter = VoteCounter(thirds, runtime, flexible=True, **settings)
+    seen = []
     monkeypatch.setattr(
         counter.stream, "write", lambda out, inputs, segments, rows: seen.append((len(out), rows))
     )

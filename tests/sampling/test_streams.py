@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2_contingency, kstest, laplace, norm, uniform
+from tests.refusals import refused
 
-from smoothcert.errors import InvalidInput
 from smoothcert.noises import Additive
 
 IDS, SAMPLES, ELEMENTS = 16, 20, 24_000
@@ -87,8 +87,8 @@ LAWS = {"normal": norm(), "uniform": uniform(-1, 2), "laplace": laplace()}
 @pytest.mark.parametrize("law", ["normal", "uniform", "laplace"])
 def test_float64_inputs_are_not_rounded_where_the_classifier_is_in_float64(draw, law):
     plain = draw((1, 0, 5), law=law)
-    found = draw((1, 0, 5), law=law, x=1.7e9 + 60, dtype="float64")
-    np.testing.assert_allclose(found - (1.7e9 + 60), plain, atol=1e-6)
+    noisy = draw((1, 0, 5), law=law, x=1.7e9 + 60, dtype="float64")
+    np.testing.assert_allclose(noisy - (1.7e9 + 60), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -146,7 +146,5 @@ def test_uniform_noise_never_leaves_its_cube_and_laplace_noise_has_its_tails(dra
 
 
 def test_a_law_that_no_stream_draws_is_refused():
-    with pytest.raises(
-        InvalidInput, match="law must be one of normal, uniform, laplace, got 'cauchy'"
-    ):
+    with refused("not-one-of", name="law", value="cauchy", allowed="normal, uniform, laplace"):
         Additive("cauchy", 1.0)

@@ -1,4 +1,4 @@
-"""The noises beside the three additive laws, from every stream: host, Triton's interpreter and CUDA."""
+"""All noises but the three additive laws, from the host, Triton's interpreter and CUDA."""
 
 import numpy as np
 import pytest

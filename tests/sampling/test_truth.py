@@ -1,8 +1,9 @@
 """Certificates of every noise against the truth, through the real sampler.
 
-Each classifier's probabilities are known in closed form. An adversary moves the input by the certified radius in the
-norm of the noise, in the worst direction. A certificate is wrong if the class then has no majority; at alpha .05, at
-most 5% may be wrong. Most of these classifiers are worst cases, for which the certified radius is the true one.
+Each classifier's probabilities are known in closed form. An adversary moves the input by the
+certified radius in the norm of the noise, in the worst direction. A certificate is wrong if the
+class then has no majority; at alpha .05, at most 5% may be wrong. Most of these classifiers are
+worst cases, for which the certified radius is the true one.
 """
 
 from dataclasses import replace
@@ -42,8 +43,8 @@ def certify(noise, model, inputs, plan, classes=2, labels=None):
     subject = Subject(Classifier(model, classes, "model"), noise, runtime, inputs[0], seed=0)
     engine = subject.prepare().engine(plan.for_noise(noise))
     labels = labels or [None] * len(inputs)
-    found = {c.id: c for c in engine.certify(zip(range(len(inputs)), inputs, labels, strict=True))}
-    return [found[id] for id in range(len(inputs))]
+    numbered = zip(range(len(inputs)), inputs, labels, strict=True)
+    return sorted(engine.certify(numbered), key=lambda certificate: certificate.id)
 
 
 def allowed(wrong, of):
@@ -66,7 +67,10 @@ def positive(x):
 
 
 def survives(certificate, distance):
-    """Of a half-space: whether the class at this signed distance still has the majority after a move by the radius."""
+    """Whether a class of a half-space keeps its majority after a move by the radius.
+
+    `distance` is the signed distance from the boundary before the move.
+    """
     return (distance > 0) == (certificate.prediction == 1) and certificate.radius <= abs(distance)
 
 
@@ -75,21 +79,21 @@ def survives(certificate, distance):
 def test_half_spaces_in_l1_and_in_brightness(noise, plan):
     distances = np.linspace(-0.45, 0.45, INPUTS)
     inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
-    found = [
+    certified = [
         (c, d)
         for c, d in zip(certify(noise, positive, inputs, plan), distances, strict=True)
         if not c.abstained
     ]
-    wrong = [d for c, d in found if not survives(c, d)]
-    assert allowed(len(wrong), len(found))
-    assert max(c.radius for c, _ in found) > 0.2
+    wrong = [d for c, d in certified if not survives(c, d)]
+    assert allowed(len(wrong), len(certified))
+    assert max(c.radius for c, _ in certified) > 0.2
 
 
 def ends(x):
     """Class 0 below 0.3, class 1 above 0.7, and eight classes that share what is between.
 
-    A move by less than half of the way to class 1 does not make class 0 lose, and no classifier with the same
-    probabilities loses earlier.
+    A move by less than half of the way to class 1 does not make class 0 lose, and no classifier
+    with the same probabilities loses earlier.
     """
     value = x.flatten(1)[:, 0]
     between = 2 + (1000 * value).floor().long() % 8
@@ -115,7 +119,7 @@ def test_bets_are_not_won_where_the_runner_up_ties_within_a_radius(noise, radius
             else 0.5 - radius
         ]
     )
-    found = certify(
+    certified = certify(
         noise,
         ends,
         [x] * INPUTS,
@@ -123,43 +127,47 @@ def test_bets_are_not_won_where_the_runner_up_ties_within_a_radius(noise, radius
         classes=10,
         labels=[0] * INPUTS,
     )
-    wrong = sum(not c.abstained and c.radius >= radius for c in found)
+    wrong = sum(not c.abstained and c.radius >= radius for c in certified)
     assert wrong <= binom.ppf(0.9999, INPUTS, ALPHA)
     if radius:  # smaller radii are true, and most inputs prove them
-        assert np.mean([not c.abstained for c in found]) > 0.8
+        assert np.mean([not c.abstained for c in certified]) > 0.8
 
 
 @pytest.mark.parametrize("plan", [BETS, CONTINUED], ids=["bets", "continued"])
 def test_bets_on_a_class_that_a_pilot_chose(plan):
     distances = np.linspace(-0.45, 0.45, INPUTS)
     inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
-    found = [
+    certified = [
         (c, d)
         for c, d in zip(certify(Uniform(0.5), positive, inputs, plan), distances, strict=True)
         if not c.abstained
     ]
-    assert allowed(sum(not survives(c, d) for c, d in found), len(found))
-    assert max(c.radius for c, _ in found) == 0.2
+    assert allowed(sum(not survives(c, d) for c, d in certified), len(certified))
+    assert max(c.radius for c, _ in certified) == 0.2
 
 
 def above_half(x):
-    """With cells at least as wide as [0, 1], the centre is above 1/2 if and only if the offset is below the value."""
+    """Cells are as wide as [0, 1]: the centre is above 1/2 if the offset is below the value."""
     return (x[:, 0] > 0.5).long()
 
 
 @pytest.mark.parametrize("plan", [*PLANS, BETS])
 def test_a_threshold_under_random_splitting(plan):
     values = np.linspace(0.02, 0.98, INPUTS)
-    found = certify(Splitting(0.5), above_half, [torch.tensor([v]).float() for v in values], plan)
-    kept = [(c, v - 0.5) for c, v in zip(found, values, strict=True) if not c.abstained]
+    certified = certify(
+        Splitting(0.5), above_half, [torch.tensor([v]).float() for v in values], plan
+    )
+    kept = [(c, v - 0.5) for c, v in zip(certified, values, strict=True) if not c.abstained]
     assert allowed(sum(not survives(c, d) for c, d in kept), len(kept))
     assert max(c.radius for c, _ in kept) > (0.3 if plan.radii is None else 0.1)
 
 
 def test_enumerated_splitting_is_exact_and_never_wrong():
     noise = Splitting(0.5, 255)
-    found = certify(noise, above_half, [torch.tensor([n / 255, 0.0]) for n in range(256)], Exact())
-    for n, certificate in enumerate(found):
+    certified = certify(
+        noise, above_half, [torch.tensor([n / 255, 0.0]) for n in range(256)], Exact()
+    )
+    for n, certificate in enumerate(certified):
         exact = abs(
             n / 255 - 0.5
         )  # p is n / 255: the offset is one of 255 values between two levels
@@ -171,7 +179,7 @@ def test_enumerated_splitting_is_exact_and_never_wrong():
         )  # the largest change in levels that is below the radius
         after = n - moved if certificate.prediction == 1 else n + moved
         assert certificate.prediction == (1 if n > 127 else 0)
-        assert found[min(max(after, 0), 255)].prediction == certificate.prediction
+        assert certified[min(max(after, 0), 255)].prediction == certificate.prediction
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -179,7 +187,7 @@ def test_a_half_space_on_the_grid(plan):
     noise, sigma = GridGaussian(0.25), 0.25 * 255
     levels = np.linspace(-100, 100, INPUTS).round()
     inputs = [torch.tensor([n / 255]).float() for n in levels]
-    found = [
+    certified = [
         (c, n)
         for c, n in zip(certify(noise, positive, inputs, plan), levels, strict=True)
         if not c.abstained
@@ -191,10 +199,10 @@ def test_a_half_space_on_the_grid(plan):
         )  # the class is 1 from one step above 0 on
 
     wrong = 0
-    for c, n in found:
+    for c, n in certified:
         moved = ceil(c.radius * 255) - 1
         wrong += majority(n - moved if c.prediction == 1 else n + moved) != c.prediction
-    assert allowed(wrong, len(found))
+    assert allowed(wrong, len(certified))
 
 
 @pytest.mark.parametrize("plan", [*PLANS, replace(BETS, radii=(0, 2, 4))])
@@ -211,18 +219,18 @@ def test_a_bar_that_is_shifted(plan):
         torch.nn.functional.one_hot(torch.tensor(int(p)), width).float().view(1, 1, width)
         for p in places
     ]
-    found = [
+    certified = [
         (c, p)
         for c, p in zip(certify(noise, left, inputs, plan), places, strict=True)
         if not c.abstained
     ]
     wrong = 0
-    for c, p in found:
+    for c, p in certified:
         moved = ceil(c.radius) - 1
         place = p + moved if c.prediction == 1 else p - moved
         wrong += (1 if place < width // 2 else 0) != c.prediction
-    assert allowed(wrong, len(found))
-    assert max(c.radius for c, _ in found) > 3
+    assert allowed(wrong, len(certified))
+    assert max(c.radius for c, _ in certified) > 3
 
 
 @pytest.mark.parametrize("plan", [PLANS[0]])
@@ -233,14 +241,14 @@ def test_a_majority_of_bits(plan):
         return (x.sum(1) > bits / 2).long()
 
     ones = np.random.default_rng(0).integers(0, bits + 1, INPUTS)
-    found = certify(noise, majority, [(torch.arange(bits) < n).float() for n in ones], plan)
+    certified = certify(noise, majority, [(torch.arange(bits) < n).float() for n in ones], plan)
 
     def probability(n):
         kept = binom.pmf(np.arange(n + 1), n, 0.8)
         flipped = binom.pmf(np.arange(bits - n + 1), bits - n, 0.2)
         return np.convolve(kept, flipped)[ceil(bits / 2) :].sum()
 
-    kept = [(c, int(n)) for c, n in zip(found, ones, strict=True) if not c.abstained]
+    kept = [(c, int(n)) for c, n in zip(certified, ones, strict=True) if not c.abstained]
     wrong = 0
     for c, n in kept:
         after = max(n - int(c.radius), 0) if c.prediction == 1 else min(n + int(c.radius), bits)
@@ -259,14 +267,14 @@ def test_pixels_that_are_seen_or_not(plan):
 
     white = np.random.default_rng(0).integers(0, 5, INPUTS)
     inputs = [(torch.arange(pixels) < n).float().view(1, 6, 10) for n in white]
-    found = [
+    certified = [
         (c, int(n))
         for c, n in zip(certify(noise, clean, inputs, plan), white, strict=True)
         if not c.abstained
     ]
     wrong = 0
-    for c, n in found:
+    for c, n in certified:
         more = n + int(c.radius)
         wrong += c.prediction != 1 or comb(pixels - more, keep) / comb(pixels, keep) <= 0.5
-    assert allowed(wrong, len(found))
-    assert max(c.radius for c, _ in found) >= Ablation(keep, pixels).radius(0.99) - 1
+    assert allowed(wrong, len(certified))
+    assert max(c.radius for c, _ in certified) >= Ablation(keep, pixels).radius(0.99) - 1

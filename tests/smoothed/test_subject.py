@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
@@ -95,6 +96,46 @@ def test_an_input_is_not_rounded_by_more_than_a_little_of_the_noise(x):
         )
         assert found.prediction == 1
         assert 30 < found.radius < 60
+
+
+HALF_A_SPACING = float(np.spacing(np.float32(4000))) / 2
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+@pytest.mark.parametrize(
+    ("noise", "values", "size", "moved", "norm"),
+    [
+        (sc.Gaussian(0.25), 4000 + HALF_A_SPACING, 60_000, 0.0299, "l2"),
+        (sc.Gaussian(0.25), 4000 + HALF_A_SPACING, 9, 0.000366, "l2"),
+        (sc.Brightness(0.25), 4000 + HALF_A_SPACING, 60_000, 0.0299, "l2"),
+        (sc.Uniform(0.5), 100 + 2.0**-18, 3_000, 0.01144, "l1"),
+        (sc.Laplace(0.5), 100 + 2.0**-18, 3_000, 0.01144, "l1"),
+        (sc.Splitting(0.5), 1 + 2.0**-24, 150_528, 0.00897, "l1"),
+    ],
+    ids=str,
+)
+def test_rounding_is_measured_over_all_numbers_of_an_input(noise, values, size, moved, norm):
+    """Each number is moved by less than a thousandth of the noise."""
+    x = torch.full((1, size), values, dtype=torch.float64)
+    subject, dataset = bind(x, noise)
+    with refused("rounded-input", norm=norm) as caught:
+        subject.read(dataset, 0)
+    assert caught.value.fields["moved"] == pytest.approx(moved, rel=1e-2)
+    with pytest.raises(sc.InvalidInput, match=r'rounding it to float32 .*dtype="float64"'):
+        sc.Smoothed(late, noise=noise, classes=2, device="cpu").certify(x, plan=sc.Fixed(100))
+    subject, dataset = bind(x.float(), noise)
+    subject.read(dataset, 0)
+
+
+def test_images_in_float64_are_certified_as_float32_holds_them():
+    """Their rounding is far below the noise."""
+    x = torch.arange(150_528).remainder(256).double()[None] / 255
+    for noise in (sc.Gaussian(0.05), sc.Brightness(0.05), sc.GridGaussian(0.25), sc.Ablation(9)):
+        subject, dataset = bind(x, noise)
+        subject.read(dataset, 0)
+    for noise in (sc.Uniform(0.1), sc.Laplace(0.1), sc.Splitting(0.5)):
+        subject, dataset = bind(x[:, :3072], noise)
+        subject.read(dataset, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")

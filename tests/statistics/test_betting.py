@@ -47,8 +47,8 @@ class Inexact(Gaussian):
     curve: float = 0.0
     drawing_error: float = 0.0
 
-    def tie_curve(self, radius, b):
-        h, slope = super().tie_curve(radius, b)
+    def trade_off(self, radius, b):
+        h, slope = super().trade_off(radius, b)
         return h * (1 + self.curve), slope * (1 - self.curve)
 
 
@@ -133,7 +133,7 @@ def test_all_short_votings_together_gain_nothing_and_seldom_convince(noise, radi
     assert proved(wealth).any() == (radius < 0.5)  # twelve votes are too few there
     for b in np.linspace(0.002, 0.49, 12):
         for part in (0.3, 0.8, 1.0):
-            a = part * (b if radius == 0 else float(noise.tie_curve(radius, b)[0]))
+            a = part * (b if radius == 0 else float(noise.trade_off(radius, b)[0]))
             if a + b < 1:
                 chance = (ways * np.prod(np.array([a, b, 1 - a - b]) ** outcomes, axis=1))[
                     paths
@@ -148,7 +148,7 @@ def test_ties_are_believed_less_often_than_alpha(noise, radius):
     """Four ties on each of the five curves, looked at again and again."""
     alpha, repetitions, rng = 0.05, 1500, np.random.default_rng(0)
     b = np.array([0.0005, 0.002, 0.01, 0.02]) if radius == 0.5 else np.array([0.02, 0.1, 0.2, 0.27])
-    a = b if radius == 0 else noise.tie_curve(radius, b)[0]
+    a = b if radius == 0 else noise.trade_off(radius, b)[0]
     p = np.repeat(np.stack([a, b, 1 - a - b], axis=1), repetitions, axis=0)
     assert p.min() > 0
     table = tangents(noise, (radius,))

@@ -6,6 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
@@ -157,9 +158,7 @@ def test_an_attack_resumes_and_refuses_other_settings(tmp_path):
     )
     assert counted[0] == (2, 4)
     assert len(found) == 4
-    with pytest.raises(
-        sc.InvalidInput, match=r"other settings: steps \(there 8, now 9\).*restart=True"
-    ):
+    with refused("attacked-otherwise", differing="steps (there 8, now 9)"):
         sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places)
     assert (
         len(sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places, limit=1, restart=True))

@@ -3,14 +3,14 @@
 import json
 import re
 import sqlite3
-from types import SimpleNamespace
+import time
 
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 
 import smoothcert as sc
-from smoothcert.plans import SingleDraw
 from smoothcert.runs.progress import Progress
 
 RNG = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_pa
     assert len(sc.compare(few, many, radius=0.1).a) == 120
     assert sc.table([few]).plain()["runs"][0]["method"] == "price 100,000, budget of 20,000 samples"
     other = certify(plan=sc.Fixed(1_000, pilot=20), out=tmp_path / "other")
-    with pytest.raises(sc.InvalidInput, match="certified with samples 100000 and 1000"):
+    with refused("other-plan", name="samples", of_a=100_000, of_b=1_000):
         sc.compare(few, other, radius=0.1)
 
 
@@ -75,12 +75,11 @@ def test_the_forecast_of_a_price_is_the_budget_without_the_survey():
     assert "±0%" in str(expected)
 
 
-def test_a_forecast_of_minutes_claims_no_error(monkeypatch):
+def test_a_forecast_of_minutes_is_what_is_left_of_them(monkeypatch):
     clock = Clock(monkeypatch, lambda rows: 1_000)
     settings = {"noise": sc.Gaussian(0.25), "device": "cpu", "dtype": "float32", "batch": 100}
     expected = sc.forecast(clock.model, DATA, minutes=1, since=0.0, **settings)
-    assert expected.seconds == pytest.approx(60, rel=0.1)
-    assert "±" not in str(expected)
+    assert expected.seconds == pytest.approx(60, rel=0.25)
 
 
 def test_the_survey_is_no_part_of_the_forecast_of_a_cheap_plan(tmp_path, capsys):
@@ -95,7 +94,7 @@ def test_the_survey_is_no_part_of_the_forecast_of_a_cheap_plan(tmp_path, capsys)
 def test_a_budget_shrinks_the_default_pilot(plan):
     run = certify(plan=plan, budget=120 * 200)
     assert {c.plan.pilot for c in run} == {25}
-    with pytest.raises(sc.InvalidInput, match="the budget is too small"):
+    with refused("budget-too-small"):
         certify(plan=sc.Fixed(pilot=900), budget=120 * 200)
 
 
@@ -131,9 +130,7 @@ def test_for_other_plans_a_budget_sets_the_ceiling(tmp_path, plan):
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_least_that_would_do(tmp_path):
-    with pytest.raises(
-        sc.InvalidInput, match="the budget is too small for 120 inputs: give at least budget="
-    ) as error:
+    with refused("budget-too-small", inputs=120) as error:
         certify(budget=1_000, out=tmp_path)
     least = int(re.search(r"budget=(\d+)", str(error.value))[1])
     assert spent(certify(budget=least, out=tmp_path)) <= least
@@ -153,34 +150,32 @@ def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
 
 def test_a_run_with_a_budget_is_continued_only_with_the_same_budget_and_inputs(tmp_path):
     certify(budget=50_000, out=tmp_path, limit=50)
-    with pytest.raises(sc.InvalidInput, match=r"budget\.samples"):
+    with refused("other-configuration", names=["budget.samples"]):
         certify(budget=60_000, out=tmp_path, limit=50)
-    with pytest.raises(sc.InvalidInput, match="a budget for 50 inputs"):
+    with refused("budget-for-other-inputs", inputs=50):
         certify(budget=50_000, out=tmp_path, limit=60)
-    with pytest.raises(sc.InvalidInput, match=r"plan\.alpha"):
+    with refused("other-configuration", names=["plan.alpha"]):
         certify(budget=50_000, plan=sc.Price(price=0, alpha=0.01), out=tmp_path, limit=50)
 
 
 def test_a_budget_needs_a_plan_with_a_ceiling_of_its_own():
-    with pytest.raises(sc.InvalidInput, match="a budget cannot set the ceiling of"):
+    with refused("no-ceiling"):
         certify(plan=sc.Combined((sc.InputSpecific(1_000), sc.Fixed(1_000))), budget=100_000)
 
 
 def test_price_and_budget_exclude_one_another():
-    with pytest.raises(sc.InvalidInput, match="a budget sets the price"):
+    with refused("price-and-budget"):
         certify(plan=sc.Price(price=1e-6), budget=50_000)
-    with pytest.raises(sc.InvalidInput, match="exclude one another"):
+    with refused("two-budgets"):
         certify(minutes=1, budget=50_000)
 
 
 class Clock:
-    """A clock that goes on only while the model computes, at a speed that changes."""
+    """A clock that goes on only while the model computes, at a speed that may change."""
 
     def __init__(self, monkeypatch, rows_per_second):
         self.now, self.rows, self.rows_per_second = 0.0, 0, rows_per_second
-        time = SimpleNamespace(perf_counter=lambda: self.now)
-        for module in ("budget", "survey", "certify"):
-            monkeypatch.setattr(f"smoothcert.tasks.{module}.time", time)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def model(self, x):
         self.rows += len(x)
@@ -189,40 +184,62 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    "speed",
-    [
-        lambda rows: 1_000,
-        lambda rows: 1_000 if rows < 20_000 else 300,
-        lambda rows: 1_000 if rows < 20_000 else 4_000,
-    ],
-    ids=["steady", "slower", "faster"],
+    ("minutes", "speed", "batch"), [(1.5, 1_000, 100), (1, 10_000, 500), (2, 500, 32)]
 )
-def test_a_run_ends_in_time_also_if_the_machine_becomes_slower(monkeypatch, speed):
-    clock = Clock(monkeypatch, speed)
-    results = certify(
-        clock.model, minutes=1.5, since=-10.0, batch=100
-    )  # ten seconds are over already
+def test_minutes_are_kept_within_a_few_percent(monkeypatch, minutes, speed, batch):
+    clock = Clock(monkeypatch, lambda rows: speed)
+    results = certify(clock.model, minutes=minutes, since=-10.0, batch=batch)
     assert len(results) == 120
-    assert 0.93 * 80 <= clock.now <= 80 + 0.05 * 90
+    assert clock.now + 10 == pytest.approx(60 * minutes, rel=0.05)  # ten seconds were over already
 
 
-def test_no_time_is_lost_between_blocks_of_a_short_run(monkeypatch):
-    clock = Clock(
-        monkeypatch, lambda rows: 100_000
-    )  # a look takes a batch of 2,000 rows, however few it needs
-    results = certify(clock.model, minutes=0.1, since=0.0, batch=2_000)
-    assert not any(isinstance(c.plan, SingleDraw) for c in results)
-    assert results.samples.sum() > 200_000
-    assert clock.now < 6.5
+def test_minutes_become_samples_before_the_first_certificate(monkeypatch, tmp_path):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    settings = {"minutes": 1.5, "since": 0.0, "batch": 100}
+    whole = certify(clock.model, out=tmp_path / "whole", **settings)
+    samples = whole.manifest.budget["samples"]
+    assert 0.95 * samples <= spent(whole) <= samples
+    assert not whole.manifest.timed
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    with pytest.raises(KeyboardInterrupt):
+        certify(clock.model, out=tmp_path / "parts", progress=Stop(40), **settings)
+    clock.rows_per_second = lambda rows: 10  # the machine has become slower
+    with pytest.raises(KeyboardInterrupt):
+        certify(clock.model, out=tmp_path / "parts", progress=Stop(40), **settings)
+    with refused("other-configuration", names=["budget.samples", "budget.minutes"]):
+        certify(clock.model, out=tmp_path / "parts", minutes=2, batch=100)
+    parts = certify(clock.model, out=tmp_path / "parts", budget=samples, batch=100)
+    assert list(map(strip, parts)) == list(map(strip, whole))
 
 
-def test_inputs_for_which_no_time_is_left_abstain(monkeypatch):
-    clock = Clock(monkeypatch, lambda rows: 1_000 if rows < 20_000 else 10)
-    results = certify(clock.model, minutes=1.5, since=0.0, batch=32)
-    assert len(results) == 120
-    late = [c for c in results if isinstance(c.plan, SingleDraw)]
-    assert late
-    assert all(c.abstained and c.samples == 1 for c in late)
+def test_only_version_1_goes_on_with_a_run_in_which_the_clock_decided(monkeypatch, tmp_path):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    settings = {"minutes": 1.5, "since": 0.0, "batch": 100, "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        certify(clock.model, progress=Stop(100), **settings)
+    as_version_1(tmp_path)
+    assert len(sc.open_run(tmp_path)) == 100
+    assert not sc.audit(tmp_path, redraw=0).findings
+    for task in (certify, lambda model, **given: sc.forecast(model, DATA, **(SETTINGS | given))):
+        with refused("minutes-of-version-1"):
+            task(clock.model, **settings)
+
+
+def test_a_finished_run_of_version_1_with_minutes_is_complete(monkeypatch, tmp_path):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    settings = {"minutes": 1.5, "since": 0.0, "batch": 100, "out": tmp_path}
+    certify(clock.model, **settings)
+    as_version_1(tmp_path)
+    assert certify(clock.model, **settings).complete
+
+
+def as_version_1(folder):
+    """Make a run with minutes look as version 1.0 wrote it."""
+    with sqlite3.connect(folder / "journal.sqlite") as db:
+        [[budget]] = db.execute("SELECT value FROM manifest WHERE key = 'budget'").fetchall()
+        changed = json.dumps(json.loads(budget) | {"samples": None})
+        db.execute("UPDATE manifest SET value = ? WHERE key = 'budget'", (changed,))
+    db.close()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +270,7 @@ def test_a_forecast_of_a_begun_run_is_about_the_rest(tmp_path):
     sc.certify(above_half, DATA, limit=90, **settings)
     assert sc.forecast(above_half, DATA, **settings).samples == 30 * 600
     assert str(sc.forecast(above_half, DATA, limit=90, **settings)) == "nothing is left to certify"
-    with pytest.raises(sc.InvalidInput, match="it differs in seed"):
+    with refused("other-configuration", names=["seed"]):
         sc.forecast(above_half, DATA, **settings, seed=3)
 
 
@@ -268,7 +285,7 @@ def test_a_forecast_of_an_interrupted_budget_is_what_is_left_of_it(tmp_path):
 
 @pytest.mark.parametrize("task", [sc.certify, sc.forecast])
 def test_a_shard_has_no_budget_of_its_own(task):
-    with pytest.raises(sc.InvalidInput, match="has no budget of its own: give a plan"):
+    with refused("budget-of-shard"):
         task(above_half, DATA, sigma=0.25, device="cpu", budget=10**6, shard="1/2")
 
 

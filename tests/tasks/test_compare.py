@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 from torch import nn
 
-from smoothcert.errors import InvalidInput
 from smoothcert.plans import AtRadii
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.run import open_run
@@ -91,7 +91,7 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
     )  # an export keeps the mark, and one of the two is enough
     assert exported.anytime
     assert exported.differences[0].interval == found.differences[0].interval
-    with pytest.raises(InvalidInput, match=r"plan\.samples"):
+    with refused("other-configuration", names=["plan.samples"]):
         again(samples=500)
 
 
@@ -102,5 +102,5 @@ def test_models_with_a_noise_of_their_own_are_compared_as_they_are(data, tmp_pat
 
 
 def test_one_checkpoint_for_two_models_is_refused(data, tmp_path):
-    with pytest.raises(InvalidInput, match="give the checkpoints as the two models"):
+    with refused("weights-for-both"):
         compare(linear(0), linear(0), *data, radius=0.1, out=tmp_path, sigma=0.25, weights="x.pth")

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.pages import render
 
 import smoothcert as sc
-from smoothcert.data.published import CLOTHES
+from smoothcert.data.mnist_cifar import CLOTHES
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.report.pictures import distance

@@ -1,12 +1,13 @@
 from xml.etree import ElementTree
 
 import pytest
+from tests.refusals import refused
 
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Fixed, InputSpecific
 from smoothcert.runs.journal import Journal
 from smoothcert.tasks.compare import compare
-from smoothcert.tasks.gate import gate
+from smoothcert.tasks.gate import Gate, gate
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
     [
         ({"until_clear": True}, "ended when a comparison was clear"),
         (
-            {"budget": {"minutes": 2}},
+            {"budget": {"samples": None, "minutes": 2, "ceiling": 1_000, "pilot": 100}},
             "had a budget of minutes, so what its inputs got depended on the clock",
         ),
     ],
@@ -109,7 +110,7 @@ def test_junit_has_a_case_for_every_rule(run):
             "each radius of certified_accuracy must be a number of at least 0",
         ),
         ("inputs = 0.5", "inputs must be a whole number"),
-        ("alpha = 2", "alpha must be a number between 0 and 1"),
+        ("alpha = 2", "alpha must be a number between"),
         ("[certified_accuracy]\n0.5 = 60", 'as in "0.5" = 60'),
         (
             '[certified_accuracy]\n"0.5" = 60\n"0.25" = 101',
@@ -118,7 +119,7 @@ def test_junit_has_a_case_for_every_rule(run):
         ('baseline = "runs/old"', "baseline needs run, margin"),
         (
             '[baseline]\nrun = "runs/old"\nmargin = 0',
-            "margin of the baseline must be a number above 0",
+            "margin of the baseline must be a number between 0 and 100",
         ),
         ('[baseline]\nrun = "runs/old"\nmargin = 1', "runs/old does not exist"),
     ],
@@ -126,3 +127,74 @@ def test_junit_has_a_case_for_every_rule(run):
 def test_a_bad_policy_is_one_sentence(run, policy, text, message):
     with pytest.raises(InvalidInput, match=message):
         gate(run.path, policy(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[certified_accuracy]", "no-thresholds"),
+        ('[certified_accuracy]\n# "0.25" = 90', "no-thresholds"),
+        ("certified_accuracy = []", "no-thresholds"),
+        ("certified_accuracy = 60", "no-thresholds"),
+        ('inputs = 40\n[certified_accuracy]\n"a" = 90', "no-thresholds"),
+        ("inputs = 40\ncertified_accuracy = {}", "no-thresholds"),
+        ('[certified_accuracy]\n"0.25" = 90\n"0.250" = 10', "repeated-radius"),
+        ('[certified_accuracy]\n"0" = 90\n"-0.0" = 10', "repeated-radius"),
+        ('[certified_accuracy]\n"1" = 90\n"0.25" = 10\n"2.5e-1" = 5', "repeated-radius"),
+        ("confidence = 0.05\ninputs = 40", "not-a-confidence"),
+        ("confidence = 0.5\ninputs = 40", "not-a-confidence"),
+        ("confidence = nan\ninputs = 40", "not-a-confidence"),
+        ("confidence = 1\ninputs = 40", "not-a-confidence"),
+        ("confidence = 95\ninputs = 40", "not-a-confidence"),
+        ("alpha = 0.999", "not-an-alpha"),
+        ("alpha = 0.5", "not-an-alpha"),
+        ("alpha = nan", "not-an-alpha"),
+        ("alpha = true", "not-an-alpha"),
+        ('[baseline]\nrun = "RUN"\nmargin = 1\nradius = []', "no-radii"),
+        ('[baseline]\nrun = "RUN"\nmargin = 1\nradius = 9', "nothing-to-compare"),
+        ('[baseline]\nrun = "RUN"\nmargin = 1\nradius = [0, 9]', "nothing-to-compare"),
+    ],
+)
+def test_a_policy_that_checks_nothing_or_proves_nothing_is_refused(run, policy, text, code):
+    with refused(code):
+        gate(run.path, policy(text.replace("RUN", str(run.path))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inputs = 0",
+        "inputs = -1",
+        '[certified_accuracy]\n"0.25" = 0',
+        '[certified_accuracy]\n"0.25" = -5',
+        '[certified_accuracy]\n"0.25" = nan',
+        '[certified_accuracy]\n"nan" = 60',
+        '[certified_accuracy]\n"inf" = 60',
+        '[certified_accuracy]\n"0.25" = true',
+        '[certified_acuracy]\n"0.25" = 60',
+        '[baseline]\nrun = "RUN"\nmargin = 100',
+        '[baseline]\nrun = "RUN"\nmargin = nan',
+        '[baseline]\nrun = "RUN"\nmargin = 1\nradius = [nan]',
+        '[baseline]\nrun = "RUN"\nmargin = 1\nradii = 0.25',
+    ],
+)
+def test_a_threshold_that_every_run_would_pass_is_refused(run, policy, text):
+    with pytest.raises(InvalidInput):
+        gate(run.path, policy(text.replace("RUN", str(run.path))))
+
+
+def test_a_run_without_certificates_passes_no_gate(on_disk):
+    empty = on_disk("empty", Fixed(1_000), inputs=0)
+    for policy in ({"dtype": "float32"}, {"alpha": 0.001}, {"audit": 0}):
+        with refused("no-certificates", run=empty.path):
+            gate(empty.path, policy)
+
+
+def test_without_rules_nothing_passes():
+    assert Gate("run", ()).outcome == "undecided"
+
+
+def test_what_the_confidence_was_meant_to_be_is_said(run):
+    with refused("not-a-confidence", name="confidence", value=0.05) as raised:
+        gate(run.path, {"inputs": 40, "confidence": 0.05})
+    assert str(raised.value).endswith("got 0.05: for an alpha of 0.05, write 0.95")

@@ -24,12 +24,6 @@ def small():
     return quadrants(512, 0), quadrants(128, 1)
 
 
-@pytest.fixture(autouse=True)
-def every_epoch_counts(monkeypatch):
-    """Write a checkpoint after every epoch, though they are short."""
-    monkeypatch.setattr("smoothcert.training.loop._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-
-
 @pytest.fixture(autouse=True, scope="package")
 def one_thread():
     """Use one thread: in steps this small, threads cost more time than they save."""

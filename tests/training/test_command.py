@@ -4,12 +4,23 @@ import warnings
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from smoothcert.cli import app, main
+from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import build_unet
+from smoothcert.training import Augmentation, Recipe, train
+
+
+def save_denoiser(path):
+    """The weights of a denoiser that was not trained."""
+    metadata = {"method": "denoiser", "architecture": "unet-small", "shape": "[1, 28, 28]"}
+    metadata |= {"sigma_low": "0.1", "sigma_high": "0.5"}
+    network = build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.1, 0.5))
+    save_file(dict(network.state_dict()), path, metadata)
 
 
 @pytest.fixture
@@ -279,7 +290,7 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
         (["--noise", "gaussian:0.5"], 0.5),
         (["--noise", "grid-gaussian:0.5"], 0.5),
         (["--sigma", "0"], 0.25),
-        (["--sigma", "0.5", "--method", "finetune", "--denoiser", "d.safetensors"], 0.25),
+        (["--sigma", "0.4", "--method", "finetune", "--denoiser", "d.safetensors"], 0.25),
         (["--sigma", "0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"], 0.25),
         (
             ["--sigmas", "0.1,0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"],
@@ -290,14 +301,14 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
 def test_the_bundled_weights_to_start_from_are_those_that_certify_takes(
     more, expected, options, monkeypatch, tmp_path
 ):
-    found = []
-    monkeypatch.setattr(
-        "smoothcert.training.train", lambda *_, classifier, **__: found.append(classifier) or 1 / 0
-    )
-    monkeypatch.setattr("smoothcert.models.denoisers.load_denoiser", lambda place: None)
-    given = ["--data", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--epochs", "1"]
-    CliRunner().invoke(app, ["train", "--model", "fashion-cnn", *given, *more])
-    assert [classifier.trained_sigma for classifier in found] == [expected]
+    monkeypatch.chdir(tmp_path)
+    save_denoiser("d.safetensors")
+    given = ["--data", "data.npz", "--out", "run", "--epochs", "1", "--batch", "128"]
+    done = CliRunner().invoke(app, ["train", "--model", "fashion-cnn", *given, *more])
+    assert done.exit_code == 0, done.output
+    with safe_open("run/weights.safetensors", framework="pt") as file:
+        start = file.metadata()["classifier"]
+    assert start == load_classifier("fashion-cnn", sigma=expected).weights_hash
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")
@@ -309,21 +320,18 @@ def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused,
     if method == "denoiser":
         own += ["--arch", "unet-small"]
     else:
-        metadata = {"method": "denoiser", "architecture": "unet-small", "shape": "[1, 28, 28]"}
-        state = dict(build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.1, 0.5)).state_dict())
-        save_file(
-            state, tmp_path / "d.safetensors", metadata | {"sigma_low": "0.1", "sigma_high": "0.5"}
-        )
+        save_denoiser(tmp_path / "d.safetensors")
         own += ["--denoiser", str(tmp_path / "d.safetensors")]
     assert "the denoiser takes inputs with values from 0 to 1: scale the data" in refused(own)
 
 
-def test_a_resumed_training_says_what_was_left(options, monkeypatch):
-    def stop(*_):
+def test_a_resumed_training_says_what_was_left(options, tmp_path):
+    def stop(epoch):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("smoothcert.cli.train._scores", stop)
-        CliRunner().invoke(app, options)
+    data = load_dataset(tmp_path / "data.npz")
+    recipe = Recipe("fashion-cnn", Augmentation(0.25), epochs=2, batch=32)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, data, data, out=tmp_path / "run", device="cpu", on_epoch=stop)
     resumed = CliRunner().invoke(app, options)
     assert resumed.stdout.startswith("resumed after epoch 1, trained the last 1 of 2 epochs: ")

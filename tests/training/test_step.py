@@ -14,8 +14,9 @@ from smoothcert.training import (
     SmoothAdv,
     method_named,
 )
+from smoothcert.training.device_data import DeviceData, augment
 from smoothcert.training.methods.base import Trainee
-from smoothcert.training.step import DeviceData, Step, compile_blocks
+from smoothcert.training.step import Step, compile_blocks
 
 METHODS = [
     Augmentation(0.5),
@@ -93,8 +94,6 @@ def test_one_step_is_one_step_of_torchs_sgd():
 
 
 def _augmented(step):
-    from smoothcert.training.step import augment
-
     return augment(step.data.batch(torch.arange(32)))
 
 
@@ -121,19 +120,23 @@ def test_the_learning_rate_is_read_at_each_step():
 @pytest.mark.parametrize(
     "make", [lambda: make_step(METHODS[0]), make_denoiser_step], ids=["classifier", "denoiser"]
 )
-def test_capturing_restores_everything_that_its_steps_change(make, monkeypatch):
-    def run_twice(work):
-        work()
-        work()
-        raise RuntimeError("there is no CUDA here")
-
-    monkeypatch.setattr("smoothcert.training.step.capture", run_twice)
+def test_steps_that_are_taken_back_change_nothing(make):
     step = make()
     before = [tensor.clone() for tensor in state(step)]
-    assert not step.capture()
+    with step.taken_back():
+        run(step, steps=2)
+        assert not all(map(torch.equal, before, state(step)))
     assert all(map(torch.equal, before, state(step)))
-    run(step, steps=1)
-    assert not all(map(torch.equal, before, state(step)))
+    assert step.totals.tolist() == [0, 0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_step_that_cannot_be_captured_runs_as_it_is(own_records):
+    step = make_step(METHODS[0])
+    assert not step.capture()
+    [warning] = own_records()
+    assert "cannot be captured as a CUDA graph" in warning.message
+    assert run(step, steps=1)[0] > 0
 
 
 @pytest.mark.gpu

@@ -56,7 +56,7 @@ def _main_options(
     ),
 ) -> None:
     if modules:
-        from smoothcert._users_code import import_users_module
+        from smoothcert._user_errors import import_users_module
 
         for place in modules:
             import_users_module(place)

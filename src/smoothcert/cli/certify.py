@@ -108,9 +108,10 @@ def certify(
     noises, radii = noise.runs(), plan.shown_radii()
     from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
-    from smoothcert.runs.progress import Progress, progress_here
-    from smoothcert.runs.run import Run, summary
+    from smoothcert.runs.progress import Display, Progress
+    from smoothcert.runs.run import Run
     from smoothcert.runs.table import table
+    from smoothcert.runs.words import summary
     from smoothcert.tasks.certify import certify, forecast
 
     several = len(noises) > 1
@@ -149,7 +150,7 @@ def certify(
     assert out is not None
     runs = []
     for what in asked:
-        shown = Progress() if quiet else progress_here(summary=False)
+        shown = Progress() if quiet else Display(summary=False)
         shown.command = True
         run = certify(progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from smoothcert._files import check_output, write_output
 from smoothcert.cli.command import Group, Output, Table
-from smoothcert.cli.options import PlaceOptions, numbers, refuse_to_replace
+from smoothcert.cli.options import PlaceOptions, numbers
 from smoothcert.errors import number_of
 
 
@@ -29,12 +30,14 @@ def audit(
         seed: Chooses the inputs to draw again. Default: others each time.
         page: Also write a safety case: one page with the claim, its basis and this audit.
     """
-    from smoothcert.runs.run import all_together, open_run
+    from smoothcert.runs.run import open_run
+    from smoothcert.runs.words import all_together
     from smoothcert.tasks.audit import audit, write_case
 
+    if page is not None:
+        check_output(page, reads=places.settings().values())
     found = audit(run, redraw=redraw, seed=seed, **places.settings())
     if page is not None:
-        refuse_to_replace(page, [])
         write_case(run, found, page)
     shown = [f"input {finding.id}: {finding.reason}" for finding in found.findings]
     outcome = f"{len(found.findings)} do NOT hold"
@@ -147,12 +150,13 @@ def gate(
         baseline: The run to compare with, if it is not the one that the policy names.
         junit: Also write the outcome as JUnit XML.
     """
-    from smoothcert._files import write_whole
     from smoothcert.tasks.gate import gate
 
+    if junit is not None:
+        check_output(junit, reads=[policy, *places.settings().values()])
     found = gate(run, policy, baseline=baseline, **places.settings())
     if junit is not None:
-        write_whole(junit, found.junit())
+        write_output(junit, found.junit())
     shown = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in found.rules]
     shown.append(
         f"{run}: {found.outcome}" + (" with so few inputs" if found.outcome == "undecided" else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
@@ -45,17 +44,6 @@ Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs."
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
 
 
-def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
-    """Raise if a file to write would replace the journal of a run, or results that the command reads."""
-    from smoothcert.runs.journal import FILE
-
-    is_read = out.is_file() and any(path.is_file() and path.samefile(out) for path in results)
-    if is_read or out.name == FILE:
-        raise InvalidInput(
-            f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file"
-        )
-
-
 @overload
 def numbers(name: str, text: str) -> list[float]: ...
 @overload
@@ -78,8 +66,9 @@ class SubjectOptions(Group):
             takes no arguments and returns the model. Not needed if the --weights contain it.
         weights: A checkpoint (.safetensors, .pth, .pth.tar).
         classes: The number of classes, if the model returns labels.
-        denoiser: Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a
-            diffusers UNet2DModel, file.py:function or package.module:function.
+        denoiser: Removes the noise before the model sees an input: weights of train --method
+            denoiser, hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion and
+            guided-diffusion, file.py:function or package.module:function.
         stochastic: The model is random by design. Its random numbers then depend on the noisy input alone, and inputs
             are classified one at a time. A module of your own function stays in the mode in which it is returned, so
             dropout can be on.

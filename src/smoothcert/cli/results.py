@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from smoothcert._files import check_output
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
     CertifiedNoiseOptions,
@@ -18,7 +19,6 @@ from smoothcert.cli.options import (
     Skip,
     SubjectOptions,
     numbers,
-    refuse_to_replace,
 )
 from smoothcert.errors import InvalidInput, number_of
 
@@ -124,6 +124,9 @@ def compare(
     """
     from smoothcert.tasks.compare import compare
 
+    if report is not None:
+        check_output(report, reads=[a, b, data, *subject.settings().values()])
+
     def show(part: Comparison) -> None:
         figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
         print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
@@ -203,7 +206,7 @@ def report(
         raise InvalidInput(
             f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2"
         )
-    refuse_to_replace(out, runs)
+    check_output(out, reads=[*runs, reference, *places.settings().values()])
     results = collect(runs, radius=log_radius)
     dataset = None
     if places.data is not None:
@@ -262,8 +265,6 @@ def export(
     from smoothcert.runs.formats import beside, format_of, read_results, write_results
 
     chosen = format_of(out, format)
-    if out is not None:
-        refuse_to_replace(out, [run])
     results = read_results(run, radius=log_radius)
     content = write_results(results, out, chosen, radii=numbers("--radii", radii))
     if out is None:

@@ -1,6 +1,6 @@
-"""`PyTorchRandomizedSmoothing` of the Adversarial Robustness Toolbox (ART), with our `certify` and `predict`.
+"""ART's `PyTorchRandomizedSmoothing`, with our `certify` and `predict`.
 
-It is ART's own estimator: attacks take it, and `fit` trains it.
+It is the estimator of the Adversarial Robustness Toolbox: its attacks take it, and `fit` trains it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from smoothcert.tasks.certify import certify
 
 
 class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing):  # type: ignore[misc]
-    """ART's estimator with our `certify` and `predict`. Noise is added before `preprocessing`, as ART does it.
+    """ART's estimator with our `certify` and `predict`.
+
+    Noise is added before `preprocessing`, as ART does it.
 
     Args:
         *of_art: The arguments of ART's estimator. Defences are not supported.
-        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
-            needs, and at most n samples. None spends n on every input, as ART does.
+        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an
+            input only what it needs, and at most n samples. None spends n on every input, as ART
+            does.
         seed: The key of the noise.
         denoiser: Removes the noise before `preprocessing`; see `smoothcert.load_denoiser`.
         **settings: The arguments of ART's estimator, by name.
@@ -46,17 +49,26 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         super().__init__(*of_art, **settings)
         if self.preprocessing_defences or self.postprocessing_defences:
             raise InvalidInput(
-                "defences are not supported: put what they do into the model, where they are certified"
+                "defences-not-supported",
+                "defences are not supported: put what they do into the model, where they are "
+                "certified",
             )
         self.decline = decline
         self._cache = SmoothedCache(seed=seed, denoiser=denoiser, device=str(self.device))
         self._network = self.model
-        if (scaling := self.preprocessing) is not None:
-            example = np.empty((1, *self.input_shape))
-            normalize = Normalize((0.0,), (1.0,))
-            both = broadcastable_mean_std(example, scaling.mean, scaling.std)
-            normalize.mean, normalize.deviation = map(torch.from_numpy, both)
-            self._network = Normalized(normalize, self.model)
+        if self.preprocessing is not None:
+            self._network = Normalized(self._normalize(), self.model)
+
+    def _normalize(self) -> Normalize:
+        """ART's preprocessing as a module."""
+        example = np.empty((1, *self.input_shape))
+        mean, deviation = broadcastable_mean_std(
+            example, self.preprocessing.mean, self.preprocessing.std
+        )
+        normalize = Normalize((0.0,), (1.0,))
+        normalize.mean = torch.from_numpy(mean)
+        normalize.deviation = torch.from_numpy(deviation)
+        return normalize
 
     def _smoothed(self, batch_size: int) -> Smoothed:
         self._cache.settle(self._network, self.scale, self.nb_classes)
@@ -81,8 +93,8 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         inputs = self._inputs(x)
         if not len(inputs):
             return np.empty(0, np.int64), np.empty(0)
-        found = certify(smoothed, inputs, plan=plan)
-        return found.prediction, found.radius
+        results = certify(smoothed, inputs, plan=plan)
+        return results.prediction, results.radius
 
     def predict(
         self, x: ArrayLike, batch_size: int = 128, verbose: bool = False, *, is_abstain: bool = True
@@ -100,16 +112,23 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         answers = np.zeros((len(inputs), self.nb_classes))
         if not len(inputs):
             return answers
-        found = vote(smoothed, inputs, samples=self.sample_size, alpha=self.alpha)
-        for row, (leader, settled) in zip(answers, found, strict=True):
-            if leader is not None and (settled or not is_abstain):
-                row[leader] = 1
+        votes = vote(smoothed, inputs, samples=self.sample_size, alpha=self.alpha)
+        for answer, (leader, is_significant) in zip(answers, votes, strict=True):
+            if leader is not None and (is_significant or not is_abstain):
+                answer[leader] = 1
         return answers
 
-    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float32]]:
-        """A list, because the axes of an array of images could be exchanged to have the channels first."""
-        inputs = np.asarray(x, np.float32)
+    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float64]]:
+        """The inputs as a list. In an array of images, `certify` may move the channels.
+
+        They are in float64, so that an input that float32 would round by too much is refused.
+        """
+        inputs = np.asarray(_check.unmasked("x", x), np.float64)
         if inputs.shape[1:] != self.input_shape:
-            wanted = ", ".join(map(str, ("count", *self.input_shape)))
-            raise InvalidInput(f"inputs must have the shape ({wanted}), got {inputs.shape}")
+            raise InvalidInput(
+                "other-shape",
+                "inputs must have the shape (count, {expected}), got {shape}",
+                expected=", ".join(map(str, self.input_shape)),
+                shape=inputs.shape,
+            )
         return list(inputs)

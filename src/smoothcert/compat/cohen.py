@@ -1,12 +1,15 @@
 """`Smooth`, as in the code of Cohen et al. (2019) and in many programs that copied it.
 
-Write `from smoothcert.compat.cohen import Smooth` in place of `from core import Smooth`. The rest of the program stays.
+Write `from smoothcert.compat.cohen import Smooth` in place of `from core import Smooth`. The rest
+of the program stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from heapq import nlargest
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,38 +18,43 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan, SingleDraw
 from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
 
-_MOST_ROWS, _FEW_NUMBERS = (
-    8192,
-    2**18,
-)  # small inputs get larger batches: there, calls cost more than rows
+# Small inputs get larger batches than the caller asks for: there, calls cost more than rows.
+_LARGEST_BATCH = 8192  # rows
+_SMALL_BATCH = 2**18  # numbers in all rows together
 _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
 
 class Smooth:
     """A smoothed classifier with the interface of Cohen et al. (2019).
 
-    It draws as many samples as theirs, and its certificates are theirs with bounds rounded outward. Noise is keyed: the
-    same seed and the same order of calls give the same answers.
+    It draws as many samples as theirs, and its certificates are theirs with bounds rounded outward.
+    Noise is keyed: the same seed and the same order of calls give the same answers.
 
     Args:
-        base_classifier: A module or function from a batch of inputs to logits. It runs where its parameters are.
+        base_classifier: A module or function from a batch of inputs to logits. It runs where its
+            parameters are.
         num_classes: The number of classes.
         sigma: The standard deviation of the Gaussian noise.
-        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
-            needs, and at most n samples. None spends n on every input, as theirs does.
+        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an
+            input only what it needs, and at most n samples. None spends n on every input, as theirs
+            does.
         seed: The key of the noise.
-        denoiser: Removes the noise before the classifier sees an input; see `smoothcert.load_denoiser`.
+        denoiser: Removes the noise before the classifier sees an input; see
+            `smoothcert.load_denoiser`.
 
     >>> import torch
     >>> from smoothcert.compat.cohen import Smooth
-    >>> smooth = Smooth(lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1), num_classes=2, sigma=0.25)
-    >>> prediction, radius = smooth.certify(torch.tensor([1.0, 0.0]), n0=100, n=10_000, alpha=0.001, batch_size=1000)
+    >>> model = lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+    >>> smooth = Smooth(model, num_classes=2, sigma=0.25)
+    >>> x = torch.tensor([1.0, 0.0])
+    >>> prediction, radius = smooth.certify(x, n0=100, n=10_000, alpha=0.001, batch_size=1000)
     >>> prediction, 0.45 < radius < 0.5
     (1, True)
     """
@@ -90,7 +98,8 @@ class Smooth:
         Returns:
             The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
         """
-        plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
+        pilot = _check.whole("n0", n0, least=1)
+        plan = plan_for(n, pilot=pilot, alpha=alpha, decline=self.decline)
         [certificate] = certify(self._smoothed(x, batch_size), [x], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
@@ -105,49 +114,59 @@ class Smooth:
             alpha: The largest probability of a wrong answer.
             batch_size: Rows per forward pass; more for small inputs.
         """
-        [(leader, settled)] = vote(self._smoothed(x, batch_size), [x], samples=n, alpha=alpha)
-        return leader if settled and leader is not None else self.ABSTAIN
+        smoothed = self._smoothed(x, batch_size)
+        [(leader, is_significant)] = vote(smoothed, [x], samples=n, alpha=alpha)
+        if leader is None or not is_significant:
+            return self.ABSTAIN
+        return leader
 
 
 class SmoothedCache:
-    """`Smoothed` for a model where it is now and in its number format, as the programs do that we stand in for.
+    """The `Smoothed` objects of one model, which programs may move and change between calls.
 
-    `device` is None for where the model is. The other settings are those of `Smoothed`.
+    Args:
+        device: Where the model runs; None for where its weights are.
+        **settings: Further settings of `Smoothed`.
     """
 
     def __init__(self, *, device: str | None = None, **settings: Any) -> None:
-        self._device, self._settings = device, settings
-        self._now: tuple[Any, ...] = ()
+        self._device = device
+        self._settings = settings
+        self._subject: tuple[Any, float, int] | None = None
 
-    def settle(self, *now: Any) -> None:
-        """Take model, sigma and classes as they are now: programs change the attributes of their classifiers."""
-        if self._now != now:
-            model, sigma, classes = now
-            settings = {"noise": Gaussian(sigma), "classes": classes, **self._settings}
-            self._settled = Smoothed(model, compile="none", device="cpu", **settings)
-            self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
-            self._now = now
+    def settle(self, model: Any, sigma: float, classes: int) -> None:
+        """Take model, sigma and classes as they are now: programs change these attributes."""
+        if self._subject == (model, sigma, classes):
+            return
+        settings = {"noise": Gaussian(sigma), "classes": classes, **self._settings}
+        self._settled = Smoothed(model, compile="none", device="cpu", **settings)
+        self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
+        self._model = model
+        self._subject = (model, sigma, classes)
 
     def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Smoothed:
         """The smoothed classifier for batches of this size, or more for small inputs.
 
-        `example` tells the device if the model has no weights.
+        Args:
+            batch: The rows that the caller asks for.
+            example: An input. It tells the device if the model has no weights.
+            shape: The shape of an input.
         """
-        batch = max(
-            _check.whole("batch_size", batch, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(shape))
-        )
-        model, first = self._now[0], None
-        if isinstance(model, nn.Module):
-            model.eval()
-            first = next(model.parameters(), next(model.buffers(), None))
-        device = self._device or str(getattr(example if first is None else first, "device", "cpu"))
-        dtype = _FORMATS.get(getattr(first, "dtype", torch.float32), "float32")
-        place = (batch, device, dtype)
-        if place not in self._smoothed:
-            self._smoothed[place] = self._settled.asking(
+        _check.whole("batch_size", batch, least=1)
+        batch = max(batch, min(_LARGEST_BATCH, _SMALL_BATCH // prod(shape)))
+        weight = None
+        if isinstance(self._model, nn.Module):
+            evaluation_mode(self._model)
+            weight = next(chain(self._model.parameters(), self._model.buffers()), None)
+        place = example if weight is None else weight
+        device = self._device or str(getattr(place, "device", "cpu"))
+        dtype = _FORMATS.get(getattr(weight, "dtype", torch.float32), "float32")
+        key = (batch, device, dtype)
+        if key not in self._smoothed:
+            self._smoothed[key] = self._settled.asking(
                 batch=batch, batch_at_most=True, device=device, dtype=dtype
             )
-        return self._smoothed[place]
+        return self._smoothed[key]
 
 
 @cache
@@ -163,14 +182,14 @@ def vote(
 ) -> list[tuple[int | None, bool]]:
     """The class with most votes among `samples` for each input, and whether it leads beyond chance.
 
-    This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of
-    at most alpha if both were equally likely.
+    This is the test of Cohen et al.: if the two leading classes were equally likely, they would
+    share their votes as they do with a probability of at most alpha.
     """
     rule: Any = SingleDraw(_check.whole("samples", samples, least=1))
-    alpha = _check.between("alpha", alpha, 0, 1)
+    alpha = _check.alpha("alpha", alpha)
     answers: list[tuple[int | None, bool]] = []
     for certificate in certify(smoothed, x, plan=rule):
         [look] = certificate.looks
-        first, second, *_ = [*sorted(look.votes.values(), reverse=True), 0, 0]
+        first, second = nlargest(2, [0, 0, *look.votes.values()])
         answers.append((look.top, mcnemar(first, second) <= alpha))
     return answers

@@ -57,16 +57,16 @@ class WandB(Tracker):
         self._settings = settings
 
     def open(self, settings: dict[str, Any]) -> None:
-        self._own = self._wandb.run is None
-        self._run = (
-            self._wandb.init(config=settings, **self._settings) if self._own else self._wandb.run
-        )
+        self._run = self._wandb.run
+        self._is_new = self._run is None
+        if self._is_new:
+            self._run = self._wandb.init(config=settings, **self._settings)
 
     def log(self, figures: dict[str, float], *, step: int) -> None:
         self._run.log(figures | {"certified": step})
 
     def finish(self) -> None:
-        if self._own:
+        if self._is_new:
             self._run.finish()
 
 
@@ -86,11 +86,12 @@ class MLflow(Tracker):
         with needs("mlflow", what="MLflow"):
             import mlflow
         self._mlflow: Any = mlflow
-        self._experiment, self._name = experiment, name
+        self._experiment = experiment
+        self._name = name
 
     def open(self, settings: dict[str, Any]) -> None:
-        self._own = self._mlflow.active_run() is None
-        if self._own:
+        self._is_new = self._mlflow.active_run() is None
+        if self._is_new:
             if self._experiment is not None:
                 self._mlflow.set_experiment(self._experiment)
             self._mlflow.start_run(run_name=self._name)
@@ -100,7 +101,7 @@ class MLflow(Tracker):
         self._mlflow.log_metrics(figures, step=step)
 
     def finish(self) -> None:
-        if self._own:
+        if self._is_new:
             self._mlflow.end_run()
 
 
@@ -114,5 +115,7 @@ def tracker_named(text: str) -> Tracker:
     if name == "mlflow":
         return MLflow(where or None)
     raise InvalidInput(
-        f"unknown tracker {text!r}: give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
+        "unknown-tracker",
+        "unknown tracker {text!r}: give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT",
+        text=text,
     )

@@ -1,7 +1,8 @@
 """Data sets, the sources that they come from, and the choice of the inputs to certify.
 
-`load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a
-folder of images. To add a source, write a function `load(place, *, train)` and add it to `_SOURCES`.
+`load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an
+`.npz` file or a folder of images. To add a source, write a function `load(place, *, train)` and add
+it to `_SOURCES`. This module and what it loads do not import torch, because reports show inputs.
 """
 
 from __future__ import annotations
@@ -17,53 +18,60 @@ from smoothcert import _check
 from smoothcert.data import images
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
-from smoothcert.data.wrap import LabelledDataset, as_dataset
 from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
 _SOURCES = {
-    "cifar10": "published:load_cifar10",
-    "fashion-mnist": "published:load_fashion_mnist",
+    "cifar10": "mnist_cifar:load_cifar10",
+    "fashion-mnist": "mnist_cifar:load_fashion_mnist",
     "hf": "huggingface:load",
     "imagenet": "images:load_imagenet",
-    "mnist": "published:load_mnist",
+    "mnist": "mnist_cifar:load_mnist",
 }
+
+_NOT_DOWNLOADED = {"hf": "NAME", "imagenet": "DIR"}
+"""Sources that need a place, and what it is."""
 
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
     """The data set that the caller names or has, as `certify` takes it."""
-    if (
-        labels is None
-        and isinstance(data, tuple)
-        and len(data) == 2
-        and isinstance(data[0], (str, Path))
-    ):
+    from smoothcert.data.coerce import as_dataset  # which imports torch
+
+    is_pair = isinstance(data, tuple) and len(data) == 2
+    if labels is None and is_pair and isinstance(data[0], (str, Path)):
         data, labels = data
-    found = load_dataset(data) if isinstance(data, (str, Path)) else data
-    return found if found is not data and labels is None else as_dataset(found, labels)
+    if not isinstance(data, (str, Path)):
+        return as_dataset(data, labels)
+    dataset = load_dataset(data)
+    return dataset if labels is None else as_dataset(dataset, labels)
 
 
 def in_memory(data: Any, dataset: Dataset) -> str:
-    """What the caller had in memory, so that the name of the data set does not lead to it: "data", "labels" or ""."""
+    """What the caller had in memory: "data", "labels" or "".
+
+    The name of such a data set does not lead to it.
+    """
+    from smoothcert.data.coerce import LabelledDataset  # which imports torch
+
     if isinstance(dataset, LabelledDataset):
         return "labels"
-    named = isinstance(data, (str, Path)) or (
-        data is dataset and dataset.name.partition(":")[0] in _SOURCES
-    )
-    return "" if named else "data"
+    source = dataset.name.partition(":")[0]
+    if isinstance(data, (str, Path)) or (data is dataset and source in _SOURCES):
+        return ""
+    return "data"
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
     """Load a data set by name.
 
     Args:
-        spec: `fashion-mnist` (500 bundled test images; its training part is downloaded), `mnist`, `cifar10`,
-            `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of images. `fashion-mnist:DIR`, `mnist:DIR`
-            and `cifar10:DIR` read files that are there, instead of downloading them to `SMOOTHCERT_DATA`
-            (~/.cache/smoothcert).
-        train: Whether to load the training part instead of the test part. An `.npz` file and a folder without `train`
-            and `val` subfolders are the same for both.
+        spec: `fashion-mnist` (500 bundled test images; its training part is downloaded), `mnist`,
+            `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of images.
+            `fashion-mnist:DIR`, `mnist:DIR` and `cifar10:DIR` read files that are there, instead of
+            downloading them to `SMOOTHCERT_DATA` (~/.cache/smoothcert).
+        train: Whether to load the training part instead of the test part. An `.npz` file and a
+            folder without `train` and `val` subfolders are the same for both.
 
     Raises:
         InvalidInput: There is no such data, or it cannot be read.
@@ -77,15 +85,24 @@ def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
         return _load(str(spec), train)
     except OSError as error:
         raise InvalidInput(
-            f"cannot read {error.filename or spec}: {error.strerror or error}"
+            "unreadable-data",
+            "cannot read {file}: {reason}",
+            file=error.filename or spec,
+            reason=error.strerror or str(error),
         ) from None
 
 
 def _load(spec: str, train: bool) -> Dataset:
     source, colon, place = spec.partition(":")
     if source in _SOURCES:
-        if colon and not place:
-            raise InvalidInput(f"{spec} does not name a folder: write {source}:DIR")
+        if not place and (colon or source in _NOT_DOWNLOADED):
+            raise InvalidInput(
+                "no-place",
+                "{spec} does not say where the data is: write {source}:{place}",
+                spec=spec,
+                source=source,
+                place=_NOT_DOWNLOADED.get(source, "DIR"),
+            )
         load: Callable[..., Dataset] = resolve_name(f"{__name__}.{_SOURCES[source]}")
         return load(os.path.expanduser(place) or None, train=train)
     path = Path(os.path.expanduser(spec))
@@ -95,11 +112,18 @@ def _load(spec: str, train: bool) -> Dataset:
         return images.load(path, train=train)
     if path.suffix == ".npy":
         raise InvalidInput(
-            f'{spec} holds one array: save inputs and labels with np.savez("data.npz", x=inputs, y=labels)'
+            "single-array",
+            "{spec} holds one array: save inputs and labels with "
+            'np.savez("data.npz", x=inputs, y=labels)',
+            spec=spec,
         )
     names = "; data sets by name are fashion-mnist, mnist, cifar10, imagenet:DIR and hf:NAME"
-    hint = did_you_mean(source, _SOURCES) or names
-    raise InvalidInput(f"{spec} is neither an .npz file nor a folder of images{hint}")
+    raise InvalidInput(
+        "unknown-data",
+        "{spec} is neither an .npz file nor a folder of images{hint}",
+        spec=spec,
+        hint=did_you_mean(source, _SOURCES) or names,
+    )
 
 
 def select_ids(
@@ -116,8 +140,10 @@ def select_ids(
         count: The number of inputs in the data set.
         skip: Take every `skip`-th input. By default, all.
         limit: Take at most this many inputs.
-        ids: Take these inputs, for example [0, 5] or "0,5,10-20". It excludes `skip`.
-        shard: Of these inputs, take the part of one job among several: "3/16" or (3, 16) is the third of 16 parts.
+        ids: Take these inputs, for example [0, 5] or "0,5,10-20", or those that a mask selects. It
+            excludes `skip`.
+        shard: Of these inputs, take the part of one job among several: "3/16" or (3, 16) is the
+            third of 16 parts.
 
     >>> select_ids(10_000, skip=20, limit=3)
     [0, 20, 40]
@@ -126,39 +152,61 @@ def select_ids(
     >>> select_ids(10, shard="2/3")
     [1, 4, 7]
     """
-    if ids is not None and not isinstance(ids, (str, Iterable)):
-        raise InvalidInput(
-            f"{setting('ids', ids)} is one number: {setting('ids', [ids])} or {setting('limit', ids)}?"
-        )
     if ids is None:
-        chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
-    elif skip is not None:
-        raise InvalidInput(
-            f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give one of them"
-        )
+        step = _check.whole("skip", 1 if skip is None else skip, least=1)
+        chosen = list(range(0, count, step))
+    elif skip is None:
+        chosen = _listed(ids, count)
     else:
-        numbers = (
-            _parse(ids, count)
-            if isinstance(ids, str)
-            else [_check.whole("each id", id) for id in ids]
+        raise InvalidInput(
+            "skip-and-ids",
+            "{skip} and {ids} exclude one another: give one of them",
+            skip=setting("skip", skip),
+            ids=setting("ids", ids),
         )
-        chosen = list(dict.fromkeys(numbers))
-        if outside := [id for id in chosen if id >= count]:
-            raise InvalidInput(
-                f"id {outside[0]} is out of range: the data has the ids 0 to {count - 1}"
-            )
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
     if not chosen:
-        raise InvalidInput("there are no inputs to certify: the data is empty, or no ids are given")
+        raise InvalidInput(
+            "no-inputs", "there are no inputs to certify: the data is empty, or no ids are given"
+        )
     if shard is None:
         return chosen
     part, parts = parse_shard(shard)
     if parts > len(chosen):
         raise InvalidInput(
-            f"{setting('shard', f'{part}/{parts}')}: {number_of(len(chosen), 'input')} cannot be cut into {parts} parts"
+            "too-many-shards",
+            "{shard}: {inputs} cannot be cut into {parts} parts",
+            shard=setting("shard", f"{part}/{parts}"),
+            inputs=number_of(len(chosen), "input"),
+            parts=parts,
         )
     return chosen[part - 1 :: parts]
+
+
+def _listed(ids: str | Sequence[int], count: int) -> list[int]:
+    """The ids that the caller lists, each once."""
+    if isinstance(ids, str):
+        numbers = _parse(ids, count)
+    elif isinstance(ids, Iterable) and getattr(ids, "ndim", 1) > 0:
+        numbers = _check.ids(ids, count=count)
+    else:
+        raise InvalidInput(
+            "one-id",
+            "{ids} is one number: {listed} or {limit}?",
+            ids=setting("ids", ids),
+            listed=setting("ids", [ids]),
+            limit=setting("limit", ids),
+        )
+    for id in numbers:
+        if id >= count:
+            raise InvalidInput(
+                "id-out-of-range",
+                "id {id} is out of range: the data has the ids 0 to {last}",
+                id=id,
+                last=count - 1,
+            )
+    return list(dict.fromkeys(numbers))
 
 
 def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
@@ -167,17 +215,23 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     >>> parse_shard("3/16")
     (3, 16)
     """
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", shard) if isinstance(shard, str) else None
-    try:
-        part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
-    except (TypeError, ValueError):
+    if isinstance(shard, tuple):
+        shard = "/".join(map(str, shard))
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(shard))
+    if match is None:
         raise InvalidInput(
-            f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16"
-        ) from None
+            "not-shard",
+            "{shard} must be a part and the number of parts, as in 3/16",
+            shard=setting("shard", shard),
+        )
+    part = int(match[1])
+    parts = int(match[2])
     if not 1 <= part <= parts:
-        last = max(parts, 1)
         raise InvalidInput(
-            f"{setting('shard', f'{part}/{parts}')} must be one of 1/{last} to {last}/{last}"
+            "shard-out-of-range",
+            "{shard} must be one of 1/{parts} to {parts}/{parts}",
+            shard=setting("shard", f"{part}/{parts}"),
+            parts=max(parts, 1),
         )
     return part, parts
 
@@ -185,11 +239,14 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
 def _parse(text: str, count: int) -> list[int]:
     """The ids in a text like "0,5,10-20"."""
     ids: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last:
-            raise InvalidInput(f"ids must be numbers and ranges like 0,5,10-20, got {text!r}")
+    for entry in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", entry)
+        if match is None or int(match[1]) > int(match[2] or match[1]):
+            raise InvalidInput(
+                "not-ids", "ids must be numbers and ranges like 0,5,10-20, got {ids!r}", ids=text
+            )
+        first = int(match[1])
+        last = int(match[2] or first)
         # A long range stops after the first id outside of the data. The caller refuses that id.
         ids.extend(range(first, max(min(last, count), first) + 1))
     return ids

@@ -1,4 +1,4 @@
-"""Arrays: a data set in memory or in an `.npz` file, and a single input as a tensor in [0, 1]."""
+"""Arrays: a data set in memory or in an `.npz` file."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import os
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.base import check_labels
-from smoothcert.data.images import to_tensor
+from smoothcert.data.base import NumpyDataset, Values, check_labels
 from smoothcert.errors import InvalidInput, first_line
 
 _LARGEST_IN_FLOAT32 = 2**24
@@ -27,15 +25,15 @@ _LARGEST_IN_FLOAT32 = 2**24
 _DAMAGED = (EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
-class ArrayDataset:
+class ArrayDataset(NumpyDataset):
     """A data set in memory.
 
-    Images get the shape (n, channels, height, width). Arrays with 1 or 3 channels at the end, and bytes without a
-    channel axis, are converted to this shape.
+    Images get the shape (n, channels, height, width). Arrays with 1 or 3 channels at the end, and
+    bytes without a channel axis, are converted to this shape.
 
     Args:
-        inputs: Inputs of shape (n, ...): bytes, which are divided by 255, or floats, which stay unchanged. Inputs of
-            float64 stay in it.
+        inputs: Inputs of shape (n, ...): bytes, which are divided by 255, or floats, which stay
+            unchanged. Inputs of float64 stay in it.
         labels: The class of each input, -1 where it is unknown. None if all classes are unknown.
         name: The name of the data set, for records and messages.
         class_names: The names of the classes, in the order of the labels.
@@ -57,14 +55,15 @@ class ArrayDataset:
 
     @property
     def levels(self) -> int | None:
-        """If all values are known to be multiples of a step: how many steps there are from 0 to 1."""
+        """If all values are known to be multiples of a step: the number of steps from 0 to 1."""
         return 255 if self._inputs.dtype == np.uint8 else None
 
-    def __len__(self) -> int:
-        return len(self._inputs)
+    def stored(self, index: int) -> NDArray[Any]:
+        x: NDArray[Any] = self._inputs[index]
+        return x
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return as_input(self._inputs[index]), int(self.labels[index])
+    def values(self, index: int) -> Values:
+        return to_floats(self.stored(index))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -76,31 +75,47 @@ class ArrayDataset:
 
 
 def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    """The inputs with their channels first, after a check of their shape and type."""
+    is_bytes = inputs.dtype == np.uint8
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(
-            f"{name} has inputs of shape {inputs.shape}: expected (n, ...) with at least one input"
+            "not-inputs",
+            "{name} has inputs of shape {shape}: expected (n, ...) with at least one input",
+            name=name,
+            shape=inputs.shape,
         )
-    if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
+    if not is_bytes and not np.issubdtype(inputs.dtype, np.floating):
         raise InvalidInput(
-            f"{name} has inputs of type {inputs.dtype}: expected uint8 (0 to 255) or floats in [0, 1]"
+            "not-values",
+            "{name} has inputs of type {type}: expected uint8 (0 to 255) or floats in [0, 1]",
+            name=name,
+            type=inputs.dtype,
         )
-    if inputs.dtype == np.uint8 and inputs.ndim == 3:
-        return inputs[:, None]
-    if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
-        if inputs.dtype != np.uint8:
-            warnings.warn(
-                f"{name}: the last axis is taken as channels and moved to the front; a list of inputs stays as it is",
-                stacklevel=4,
-            )
-        inputs = np.moveaxis(inputs, -1, 1)
-    if inputs.dtype == np.uint8 and inputs.ndim == 2:
-        warnings.warn(
-            f"{name}: bytes are divided by 255, as those of images; give floats to prevent it",
-            stacklevel=4,
-        )
-    if inputs.dtype != np.uint8:
+    inputs = _with_channels_first(inputs, name)
+    if not is_bytes:
         outside(inputs, name=name, stacklevel=4)
+    elif inputs.ndim == 2:
+        _warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it")
     return inputs
+
+
+def _with_channels_first(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    """Images as networks of torch take them. Most other libraries have their channels last."""
+    is_bytes = inputs.dtype == np.uint8
+    if is_bytes and inputs.ndim == 3:
+        return inputs[:, None]
+    if inputs.ndim != 4 or inputs.shape[1] in (1, 3) or inputs.shape[-1] not in (1, 3):
+        return inputs
+    if not is_bytes:
+        _warn(
+            f"{name}: the last axis is taken as channels and moved to the front; a list of inputs "
+            "stays as it is"
+        )
+    return np.moveaxis(inputs, -1, 1)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=5)
 
 
 def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -> NDArray[np.int64]:
@@ -108,11 +123,18 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
         return np.full(count, NO_CLASS, np.int64)
     if labels.size != count:
         raise InvalidInput(
-            f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)"
+            "labels-of-other-shape",
+            "{name} has {count} inputs but labels of shape {shape}: expected ({count},)",
+            name=name,
+            count=count,
+            shape=labels.shape,
         )
     if not np.issubdtype(labels.dtype, np.integer):
         raise InvalidInput(
-            f"{name} has labels of type {labels.dtype}: expected integers from 0 on, or -1 for unknown"
+            "not-labels",
+            "{name} has labels of type {type}: expected integers from 0 on, or -1 for unknown",
+            name=name,
+            type=labels.dtype,
         )
     return labels.reshape(count).astype(np.int64)
 
@@ -122,117 +144,98 @@ def load_npz(
 ) -> ArrayDataset:
     """An `.npz` file. If it has no labels, all labels are unknown."""
     if not path.is_file():
-        raise InvalidInput(f"no data at {path}: the file does not exist")
-    found = {}
+        raise InvalidInput("no-file", "no data at {path}: the file does not exist", path=path)
+    with _naming_damage(path), path.open("rb") as file, zipfile.ZipFile(file) as content:
+        size = sum(entry.file_size for entry in content.infolist())
+    memory = _memory()
+    if size > memory:  # reading it would end the process without a message
+        raise InvalidInput(
+            "more-than-memory",
+            "{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as "
+            "uint8",
+            path=path,
+            size=size,
+            memory=memory,
+        )
+    with _naming_damage(path), np.load(path, allow_pickle=False) as archive:
+        names = archive.files
+        inputs = _first(archive, "x", "images")
+        labels = _first(archive, "y", "labels")
+    if inputs is None:
+        raise InvalidInput(
+            "no-inputs-in-file",
+            "{path} has no array x or images; it has {names}",
+            path=path,
+            names=", ".join(names) or "none",
+        )
+    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
+
+
+@contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    """In this context, an error of a damaged file is one sentence."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as content:
-            size = sum(entry.file_size for entry in content.infolist())
-        if size <= (memory := _memory()):
-            with np.load(path, allow_pickle=False) as archive:
-                found = {
-                    name: archive[name]
-                    for name in ("labels", "y", "images", "x")
-                    if name in archive
-                }
-                names = archive.files
+        yield
     except _DAMAGED as error:
         raise InvalidInput(
-            f"{path} is damaged, or no .npz file of plain arrays: {first_line(error)}"
+            "damaged-npz",
+            "{path} is damaged, or no .npz file of plain arrays: {reason}",
+            path=path,
+            reason=first_line(error),
         ) from None
-    if size > memory:
-        raise InvalidInput(
-            f"{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as uint8"
-        )
-    inputs, labels = found.get("x", found.get("images")), found.get("y", found.get("labels"))
-    if inputs is None:
-        raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")
-    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
+
+
+def _first(archive: Any, *names: str) -> NDArray[np.generic] | None:
+    """The array under the first of these names that the archive has."""
+    for name in names:
+        if name in archive:
+            array: NDArray[np.generic] = archive[name]
+            return array
+    return None
 
 
 def _memory() -> int:
     """The memory of this machine in bytes."""
-    return (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if hasattr(os, "sysconf")
-        else 2**63
-    )
+    if not hasattr(os, "sysconf"):
+        return 2**63
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def as_input(x: Any) -> Tensor:
-    """An input as a tensor: float64 if it is an array or a tensor of float64 or of large integers, else float32.
+def to_floats(array: NDArray[np.generic]) -> Values:
+    """The values of an input as floats; bytes are divided by 255.
 
-    A list has no number format. It becomes float64 if float32 would round one of its numbers.
+    The format is float64 for float64 and for integers that float32 would round, else float32.
 
-    >>> import numpy as np
-    >>> as_input(np.array([0, 51, 255], np.uint8))
-    tensor([0.0000, 0.2000, 1.0000])
+    >>> to_floats(np.array([0, 51, 255], np.uint8))
+    array([0. , 0.2, 1. ], dtype=float32)
     """
-    if isinstance(x, Image.Image):
-        return to_tensor(x, where="the input")
-    array = as_array(x)
-    kind = _float_type(array)
-    if not hasattr(x, "dtype"):
-        with np.errstate(over="ignore"):
-            kind = np.float32 if np.array_equal(array.astype(np.float32), array) else kind
-    floats = torch.from_numpy(array.astype(kind))
+    floats: Values = array.astype(np.float64 if _needs_float64(array) else np.float32)
     return floats / 255 if array.dtype == np.uint8 else floats
 
 
-def is_numbers(x: Any) -> bool:
-    """Whether these are nested lists of numbers and nothing else. A tuple could be an input with its label."""
-    return (
-        isinstance(x, list)
-        and len(x) > 0
-        and all(isinstance(part, (int, float)) or is_numbers(part) for part in x)
-    )
-
-
-def as_array(x: Any) -> NDArray[np.generic]:
-    """Numbers of the caller as an array."""
-    if isinstance(x, Tensor):
-        if x.layout != torch.strided:
-            raise InvalidInput(
-                "an input must be a dense array of numbers, got a sparse tensor: give x.to_dense()"
-            )
-        x = x.detach().cpu().resolve_conj().resolve_neg()
-        x = (x.float() if x.dtype.itemsize < 4 and x.is_floating_point() else x).numpy()
-    try:
-        array = np.asarray(x)
-    except ValueError:
-        raise InvalidInput(
-            "an input must be an array of numbers, got nested lists of different lengths"
-        ) from None
-    if array.dtype.kind not in "biuf":
-        kind = f"an array of {array.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise InvalidInput(f"an input must be an array of numbers, got {kind}")
-    return array
-
-
-def _float_type(array: NDArray[np.generic]) -> type[np.floating[Any]]:
-    """The format that holds the numbers of an array without rounding, as far as float64 can."""
+def _needs_float64(array: NDArray[np.generic]) -> bool:
     if array.dtype.kind == "f":
-        return np.float64 if array.dtype.itemsize > 4 else np.float32
-    large = (
-        array.dtype.itemsize > 2
-        and array.size
-        and max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
-    )
-    return np.float64 if large else np.float32
+        return array.dtype.itemsize > 4
+    if array.dtype.itemsize <= 2 or not array.size:
+        return False
+    return max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
 
 
-def outside(x: Tensor | NDArray[np.generic], *, name: str, stacklevel: int) -> bool:
-    """Warn if finite values are not in [0, 1]; returns whether that is so.
+def outside(x: Any, *, name: str, stacklevel: int) -> bool:
+    """Warn if finite values are not in [0, 1], and return whether that is so.
 
-    They may be normalised already, or bytes in another type. A value that is not finite is refused when its input is
-    certified. The user may leave that input out, so it does not matter here.
+    They may be normalised already, or bytes in another type. A value that is not finite is refused
+    when its input is certified. The user may leave that input out, so it does not matter here.
     """
     values: NDArray[Any] = np.asarray(x)
     finite = np.isfinite(values)
-    low, high = values.min(initial=np.inf, where=finite), values.max(initial=-np.inf, where=finite)
+    low = values.min(initial=np.inf, where=finite)
+    high = values.max(initial=-np.inf, where=finite)
     if not (low < 0 or high > 1):
         return False
-    found = f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]"
     warnings.warn(
-        f"{found}; sigma and radii are in the units of these values", stacklevel=stacklevel + 1
+        f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the "
+        "units of these values",
+        stacklevel=stacklevel + 1,
     )
     return True

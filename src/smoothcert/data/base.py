@@ -1,26 +1,36 @@
-"""The interface of a data set, and what all data sets share."""
+"""What a data set is, and what all data sets share."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _MOST_UNREADABLE = 100
+"""Inputs at the beginning of a data set that may be damaged."""
 _FULLY_HASHED_BYTES = 2**26
 _HASHED_INPUTS = 16
+"""Inputs in the hash of data that is larger."""
+
+Values = NDArray[np.floating[Any]]
+"""The values of an input as a NumPy array."""
+Read = TypeVar("Read")
 
 
 class Dataset(Protocol):
     """A sequence of inputs with labels. The index of an input is its id in a certificate.
 
-    A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
-    One that knows shapes without reading inputs may refuse inputs of another shape in a method `check_shapes(ids)`.
+    A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`;
+    see `ArrayDataset`. One that knows shapes without reading inputs may refuse inputs of another
+    shape in a method `check_shapes(ids)`.
     """
 
     @property
@@ -38,50 +48,94 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """An input in [0, 1], as float32 or, if the data is more precise, as float64; and its label.
+        """An input in [0, 1] and its label.
 
         Args:
             index: The number of the input.
 
         Returns:
-            The input, and its label or -1 if it is unknown.
+            The input as float32 or, if the data is more precise, as float64; and its label, or -1
+            if it is unknown.
         """
+
+
+class NumpyDataset:
+    """Base of data sets whose inputs can be read without torch."""
+
+    labels: NDArray[np.int64]
+
+    def stored(self, index: int) -> NDArray[Any]:
+        """An input as it is stored: as bytes from 0 to 255, or as floats."""
+        raise NotImplementedError
+
+    def values(self, index: int) -> Values:
+        """An input as floats. Bytes are divided by 255."""
+        return np.ascontiguousarray(self.stored(index), np.float32) / 255
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        import torch  # here, because reports read the values alone
+
+        return torch.from_numpy(self.values(index)), int(self.labels[index])
+
+
+def values_of(dataset: Dataset, index: int) -> Values:
+    """An input as an array. For data sets that are loaded by name, this does not need torch."""
+    if isinstance(dataset, NumpyDataset):
+        return dataset.values(index)
+    return np.asarray(dataset[index][0])
 
 
 def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -> None:
     """Refuse labels that are not the number of a class."""
-    wrong = np.flatnonzero(
-        (labels < NO_CLASS) | (labels >= (np.inf if classes is None else classes))
-    )
+    end = np.inf if classes is None else classes
+    wrong = np.flatnonzero((labels < NO_CLASS) | (labels >= end))
     if wrong.size:
-        last = "" if classes is None else f" to {classes - 1}"
         raise InvalidInput(
-            f"{name}: label {labels[wrong[0]]} of input {wrong[0]} is out of range; labels are numbers from 0{last}, "
-            "or -1 for unknown"
+            "label-out-of-range",
+            "{name}: label {label} of input {id} is out of range; labels are numbers from 0{last}, "
+            "or -1 for unknown",
+            name=name,
+            label=int(labels[wrong[0]]),
+            id=int(wrong[0]),
+            last="" if classes is None else f" to {classes - 1}",
         )
 
 
 def first_readable(dataset: Dataset) -> Tensor:
-    """The first input that can be read. It shows the shape of the inputs, and a damaged one before it does not matter.
+    """The first input that can be read; see `read_first`."""
+    return read_first(lambda index: dataset[index][0], len(dataset))
+
+
+def read_first(read: Callable[[int], Read], count: int) -> Read:
+    """The first input that can be read: it has the shape of the inputs.
+
+    A damaged input before it does not matter, because it may be left out.
 
     Raises:
         Exception: What reading the first input raises, if none of the first inputs can be read.
     """
-    failed: Exception | None = None
-    for index in range(min(len(dataset), _MOST_UNREADABLE)):
+    first_error: Exception | None = None
+    for index in range(min(count, _MOST_UNREADABLE)):
         try:
-            return dataset[index][0]
+            return read(index)
         except Exception as error:  # code of the user may raise any error
-            failed = failed or error
-    raise failed or InvalidInput("the data is empty")
+            first_error = first_error or error
+    raise first_error or InvalidInput("no-data", "the data is empty")
 
 
 def hashed_inputs(count: int, *, size: int | None) -> list[int]:
-    """The inputs in the fingerprint of a data set: all, or a few evenly spaced ones if hashing all would take minutes.
+    """The inputs in the fingerprint of a data set.
 
-    The size is that of all inputs in bytes, None if reading an input runs code of the user.
+    These are all inputs, or a few evenly spaced ones if hashing all would take minutes.
+
+    Args:
+        count: The number of inputs.
+        size: The size of all inputs in bytes; None if reading an input runs code of the user.
     """
-    number = (
-        count if size is not None and size <= _FULLY_HASHED_BYTES else min(count, _HASHED_INPUTS)
-    )
+    number = min(count, _HASHED_INPUTS)
+    if size is not None and size <= _FULLY_HASHED_BYTES:
+        number = count
     return sorted({round(i) for i in np.linspace(0, count - 1, number)})

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Size, Tensor
+from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.base import check_labels, first_readable
-from smoothcert.data.images import fit, to_tensor
+from smoothcert.data.base import NumpyDataset, check_labels, read_first
+from smoothcert.data.images import Shape, fit, to_pixels
 from smoothcert.errors import InvalidInput, first_line, needs
 
-_SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
+_TRAINING_SPLITS = ("train",)
+_TEST_SPLITS = ("test", "validation", "val", "valid")
+_SAVED = ("state.json", "dataset_dict.json")
+"""Files that `save_to_disk` writes."""
 
 
-class HuggingFaceDataset:
-    """A table of images: its first column of images and, if there is one, its first column of class labels."""
+class HuggingFaceDataset(NumpyDataset):
+    """A table of images: its first column of images, and of class labels if it has one."""
 
     levels = 255  # see `ArrayDataset.levels`
 
@@ -25,67 +28,76 @@ class HuggingFaceDataset:
         from datasets import ClassLabel, Image
 
         self.name = name
-        images = [column for column, kind in table.features.items() if isinstance(kind, Image)]
-        classes = [
-            column for column, kind in table.features.items() if isinstance(kind, ClassLabel)
-        ]
+        columns = table.features.items()
+        images = [column for column, kind in columns if isinstance(kind, Image)]
+        classes = [column for column, kind in columns if isinstance(kind, ClassLabel)]
         if not images:
             raise InvalidInput(
-                f"{name} has no column of images; it has {', '.join(table.features)}"
+                "no-image-column",
+                "{name} has no column of images; it has {columns}",
+                name=name,
+                columns=", ".join(table.features),
             )
         if not len(table):
-            raise InvalidInput(f"{name} is empty")
+            raise InvalidInput("no-data", "{name} is empty", name=name)
         self._images = table.select_columns(images[0])
         self._column = images[0]
-        self.class_names = tuple(table.features[classes[0]].names) if classes else None
-        labels = (
-            table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), NO_CLASS)
-        )
-        self.labels = np.asarray(labels, np.int64)
-        check_labels(
-            self.labels, classes=len(self.class_names) if self.class_names else None, name=name
-        )
+        self.class_names: tuple[str, ...] | None = None
+        self.labels = np.full(len(table), NO_CLASS, np.int64)
+        if classes:
+            self.class_names = tuple(table.features[classes[0]].names)
+            self.labels = np.asarray(table.with_format("numpy")[classes[0]][:], np.int64)
+            check_labels(self.labels, classes=len(self.class_names), name=name)
         self.fingerprint = str(table._fingerprint)
-        self._shape: Size | None = None  # that of the first image, which is read now
-        self._shape = first_readable(self).shape
+        self._shape: Shape | None = None  # that of the first image, which is read now
+        self._shape = read_first(self.stored, len(self)).shape
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def stored(self, index: int) -> NDArray[np.uint8]:
         where = f"image {index} of {self.name}"
         try:
             image = self._images[index][self._column]
         except OSError as error:
-            raise InvalidInput(f"{where} cannot be read: {error}") from None
-        return fit(to_tensor(image, where=where), self._shape, where=where), int(self.labels[index])
+            raise InvalidInput(
+                "unreadable-image",
+                "{where} cannot be read: {error}",
+                where=where,
+                error=str(error),
+            ) from None
+        return fit(to_pixels(image, where=where), self._shape, where=where)
 
 
-def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
+def load(place: str, *, train: bool) -> HuggingFaceDataset:
     """One split of a published data set, or of a folder that `save_to_disk` wrote."""
-    if place is None:
-        raise InvalidInput("hf needs a name or a folder: write hf:NAME")
     with needs("hf", what=f"hf:{place}"):
         import datasets
 
-    saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    is_saved = any((Path(place) / file).is_file() for file in _SAVED)
+    read = datasets.load_from_disk if is_saved else datasets.load_dataset
     try:
-        found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        IndexError,
-    ) as error:  # an empty folder raises IndexError
+        table = read(place)
+    except (OSError, ValueError, RuntimeError, IndexError) as error:  # IndexError: an empty folder
         raise InvalidInput(
-            f"cannot get the data set hf:{place} ({first_line(error).rstrip('.')}): check the name and the connection, "
-            "or give a folder written by its save_to_disk"
+            "no-hf-data",
+            "cannot get the data set hf:{place} ({reason}): check the name and the connection, or "
+            "give a folder written by its save_to_disk",
+            place=place,
+            reason=first_line(error).rstrip("."),
         ) from None
-    if isinstance(found, dict):
-        split = next((name for name in _SPLITS[train] if name in found), None)
-        if split is None:
-            raise InvalidInput(
-                f"hf:{place} has no {_SPLITS[train][0]} split; it has {', '.join(found)}"
-            )
-        found = found[split]
-    return HuggingFaceDataset(found, name=f"hf:{place}")
+    if isinstance(table, dict):
+        table = table[_split(list(table), place, train=train)]
+    return HuggingFaceDataset(table, name=f"hf:{place}")
+
+
+def _split(splits: list[str], place: str, *, train: bool) -> str:
+    """The split for training or for testing."""
+    names = _TRAINING_SPLITS if train else _TEST_SPLITS
+    for name in names:
+        if name in splits:
+            return name
+    raise InvalidInput(
+        "no-split",
+        "hf:{place} has no {split} split; it has {splits}",
+        place=place,
+        split=names[0],
+        splits=", ".join(splits),
+    )

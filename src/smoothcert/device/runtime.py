@@ -1,7 +1,8 @@
-"""How a classifier is run: device, number format, compilation, batch size; and batches and modules in these formats.
+"""How a classifier is run: device, number format, compilation, batch size.
 
-A certificate is about the classifier as it was run, so these settings are part of what is certified. They are resolved
-once, recorded in the manifest, and the same for every batch of a run.
+A certificate is about the classifier as it was run, so these settings are part of what is
+certified. They are resolved once, recorded in the manifest, and the same for every batch of a run.
+This module also makes batches and modules in these formats.
 """
 
 from __future__ import annotations
@@ -23,10 +24,18 @@ Device: TypeAlias = str | int | torch.device
 Dtype: TypeAlias = str | torch.dtype
 
 CHECKED_ROWS = 8
-"""The rows of all trials before the batch size is known: libraries prepare their kernels for every new size."""
-_FARTHEST = 100  # standard deviations; no noise is drawn farther out than that
+"""The rows of all trials before the batch size is known, because libraries prepare their kernels
+for every new size."""
+_FARTHEST_DEVIATIONS = 100
+"""No noise is drawn farther out than this many standard deviations."""
 _COMPARED_DEVIATION = 0.5
-_FINER_ROWS = 64  # at a time, because a finer format needs more memory
+"""The standard deviation of the noise in comparisons before a run."""
+_FINER_ROWS = 64
+"""Rows at a time in a finer number format, which needs more memory."""
+_BFLOAT16_CAPABILITY = (8, 0)
+"""CUDA devices from this compute capability on have bfloat16 in hardware."""
+_BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_tile")
+"""CPUs with one of these have bfloat16 in hardware."""
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -41,11 +50,14 @@ class Runtime:
 
     Args:
         device: "cpu", "cuda", "cuda:N" or "mps".
-        dtype: The number format of weights and inputs: "float32", "bfloat16", "float16" or "float64".
-        compile: "none"; "fast", which fuses operations without a compiler; "default", which compiles the classifier;
-            or "max", which also tunes its kernels. Of a prepared classifier, this is what runs: "stages" if "fast"
-            found a CIFAR ResNet, which has one kernel per stage.
-        batch: Rows per batch; 0 means that the batch size is measured when the classifier is prepared.
+        dtype: The number format of weights and inputs: "float32", "bfloat16", "float16" or
+            "float64".
+        compile: "none"; "fast", which fuses operations without a compiler; "default", which
+            compiles the classifier; or "max", which also tunes its kernels. In the runtime of a
+            prepared classifier, this is what runs: "stages" if "fast" recognised a CIFAR ResNet,
+            which has one kernel per stage.
+        batch: Rows per batch; 0 means that the batch size is measured when the classifier is
+            prepared.
     """
 
     device: str
@@ -66,17 +78,11 @@ class Runtime:
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
         Runtime(device='cpu', dtype='float32', compile='none', batch=64)
         """
-        device = f"cuda:{device}" if type(device) is int else str(device)
-        dtype = _dtype_name(dtype)
+        device = _device_name(device)
         if device == "auto":
-            device = (
-                "cuda"
-                if torch.cuda.is_available()
-                else "mps"
-                if torch.backends.mps.is_available()
-                else "cpu"
-            )
+            device = _default_device()
         _check_device(device)
+        dtype = _dtype_name(dtype)
         if dtype == "auto":
             dtype = "bfloat16" if _has_bfloat16(device) else "float32"
         if compile == "auto":
@@ -84,7 +90,10 @@ class Runtime:
         _check.one_of("dtype", dtype, tuple(_DTYPES))
         if dtype == "float64" and device.startswith("mps"):
             raise InvalidInput(
-                f"mps does not support float64: give {setting('device', 'cpu')} or {setting('dtype', 'float32')}"
+                "float64-on-mps",
+                "mps does not support float64: give {other_device} or {other_dtype}",
+                other_device=setting("device", "cpu"),
+                other_dtype=setting("dtype", "float32"),
             )
         return cls(
             device,
@@ -105,17 +114,22 @@ class Runtime:
 
     def check_noise(self, deviation: float) -> None:
         """Refuse noise that the number format cannot hold."""
-        largest = torch.finfo(self.torch_dtype).max / _FARTHEST
+        largest = torch.finfo(self.torch_dtype).max / _FARTHEST_DEVIATIONS
         if deviation > largest:
             raise InvalidInput(
-                f"noise with the standard deviation {deviation:g} is too large for {self.dtype}: give at most "
-                f"{largest:.2g}"
+                "noise-too-large",
+                "noise with the standard deviation {deviation:g} is too large for {dtype}: "
+                "give at most {largest:.2g}",
+                deviation=deviation,
+                dtype=self.dtype,
+                largest=largest,
             )
 
     def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
         """The memory format of a batch: channels last for images with several channels.
 
-        Images with one channel stay contiguous, because channels last makes networks slower for them on a CPU.
+        Images with one channel stay contiguous, because channels last makes networks slower for
+        them on a CPU.
         """
         several_channels = len(shape) == 3 and shape[0] > 1
         if several_channels and self.torch_device.type != "mps":
@@ -126,25 +140,43 @@ class Runtime:
 def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
     """The number format for a classifier, where the classifier decides it.
 
-    Only parameters can be converted, so "auto" becomes "float32" for a function and for a module without parameters. A
-    module with parameters in float64 keeps float64 unless the caller asks for something else. A model that computes in
-    a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
+    Only parameters can be converted, so "auto" becomes "float32" for a function and for a module
+    without parameters. A module with parameters in float64 keeps float64 unless the caller asks for
+    something else. A model that computes in a fixed format, such as an ONNX graph, has it in the
+    attribute `own_dtype`. A quantized layer takes float32, and a traced module may contain
+    constants in float32.
     """
     dtype = _dtype_name(dtype)
-    if own := getattr(module, "own_dtype", None):
-        if dtype not in ("auto", own):
+    fixed_dtype = getattr(module, "own_dtype", None)
+    if fixed_dtype:
+        if dtype not in ("auto", fixed_dtype):
             raise InvalidInput(
-                f"the model always computes in {own}: leave out {setting('dtype', dtype)}"
+                "fixed-dtype",
+                "the model always computes in {dtype}: leave out {setting}",
+                dtype=fixed_dtype,
+                setting=setting("dtype", dtype),
             )
-        return str(own)
+        return str(fixed_dtype)
     if dtype != "auto":
         return dtype
+    if isinstance(module, nn.Module) and any(map(_prefers_float32, module.modules())):
+        return "float32"
     parameters = module.parameters() if isinstance(module, nn.Module) else ()
     formats = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
-    return "float64" if torch.float64 in formats else "auto" if formats else "float32"
+    if not formats:
+        return "float32"
+    return "float64" if torch.float64 in formats else "auto"
 
 
-# The batches of the sampler are not inference tensors. torch would compile the classifier again for the other kind.
+def _prefers_float32(part: nn.Module) -> bool:
+    """Whether a part of a module is TorchScript, or a quantized layer of torch."""
+    package = type(part).__module__
+    quantized = package.startswith("torch.ao.nn.") and ".quantized" in package
+    return quantized or isinstance(part, torch.jit.ScriptModule)
+
+
+# The batches of the sampler are not inference tensors, for which torch would compile the classifier
+# a second time.
 @torch.inference_mode(False)
 def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """A batch of zeros on the device and in the formats of a run."""
@@ -155,42 +187,45 @@ def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> 
 
 
 def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
-    """A batch of random images in [0, 1] with noise, the same every time, for comparisons before a run."""
+    """Random images in [0, 1] with noise, the same in every call, for comparisons before a run."""
     x = blank(shape, runtime, rows)
-    drawn_there = (
-        "cpu" if x.device.type == "mps" else x.device
-    )  # a full batch of large images takes seconds on a CPU
-    generator = torch.Generator(drawn_there).manual_seed(1)
-    noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator, device=drawn_there)
-    x += (torch.rand(x.shape, generator=generator, device=drawn_there) + noise).to(x)
+    # A CPU takes seconds for a full batch of large images, so CUDA devices draw their own.
+    device = torch.device("cpu") if x.device.type == "mps" else x.device
+    generator = torch.Generator(device).manual_seed(1)
+    noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator, device=device)
+    x += (torch.rand(x.shape, generator=generator, device=device) + noise).to(x)
     return x
 
 
 def place(
     module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]
 ) -> Callable[[Tensor], Tensor]:
-    """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
+    """A copy of a module on the device and in the number format of a run.
 
-    Images have their channels last, because that is faster. A module that calls `x.view(len(x), -1)` on its activations
-    fails on them, and gets contiguous images instead.
+    A function is returned unchanged. Images have their channels last, because that is faster. A
+    module that calls `x.view(len(x), -1)` on its activations fails on them, and gets contiguous
+    images instead.
     """
     if not isinstance(module, nn.Module):
         return module
     memory_format = runtime.memory_format(shape)
     placed = _converted(module, runtime, memory_format)
-    if memory_format is torch.channels_last and _needs_contiguous(
-        placed, blank(shape, runtime, CHECKED_ROWS)
-    ):
-        placed = nn.Sequential(_Contiguous(), _converted(module, runtime, torch.contiguous_format))
+    if memory_format is torch.channels_last:
+        x = blank(shape, runtime, CHECKED_ROWS)
+        if _needs_contiguous(placed, x):
+            contiguous = _converted(module, runtime, torch.contiguous_format)
+            return nn.Sequential(_Contiguous(), contiguous)
     return placed
 
 
 def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], Tensor]:
-    """The outputs of a module in a finer number format than that of the run. The module is converted when needed."""
-    coarse = (
-        runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
-    )
-    finer = replace(runtime, dtype="float32" if coarse else "float64")
+    """The outputs of a module in a finer number format than that of the run.
+
+    The module is converted when it is called.
+    """
+    is_reduced = runtime.torch_dtype in (torch.bfloat16, torch.float16)
+    has_float64 = runtime.torch_device.type != "mps"
+    finer = replace(runtime, dtype="float64" if has_float64 and not is_reduced else "float32")
 
     # Contiguous, because float32 with channels last is very slow in depthwise convolutions on CUDA.
     def outputs(x: Tensor) -> Tensor:
@@ -215,13 +250,21 @@ def synchronize(device: torch.device) -> None:
 def _has_bfloat16(device: str) -> bool:
     """Whether the hardware supports bfloat16; other devices emulate it, which is slow."""
     kind = torch.device(device).type
-    if kind == "cuda":  # workers may have the device, and this process may have none
-        return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
-    native = (
-        getattr(torch.cpu, f"_is_{name}_supported", lambda: False)
-        for name in ("avx512_bf16", "amx_tile")
-    )
-    return kind == "cpu" and any(supported() for supported in native)
+    if kind == "cuda":
+        if not torch.cuda.is_available():  # the devices of the workers, which this process lacks
+            return True
+        return torch.cuda.get_device_capability(device) >= _BFLOAT16_CAPABILITY
+    if kind != "cpu":
+        return False
+    checks = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in _BFLOAT16_INSTRUCTIONS)
+    return any(is_supported() for is_supported in checks if is_supported is not None)
+
+
+def _device_name(device: Device) -> str:
+    """1 as "cuda:1"."""
+    if type(device) is int:
+        return f"cuda:{device}"
+    return str(device)
 
 
 def _dtype_name(dtype: Dtype) -> str:
@@ -229,27 +272,39 @@ def _dtype_name(dtype: Dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _default_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"
+
+
 def _check_device(device: str) -> None:
     try:
-        kind = torch.device(device)
+        torch_device = torch.device(device)
     except RuntimeError:
         raise InvalidInput(
-            f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps"
+            "unknown-device",
+            "unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps",
+            device=device,
         ) from None
     counts = {
         "cpu": 1,
         "cuda": torch.cuda.device_count(),
         "mps": int(torch.backends.mps.is_available()),
     }
-    if (kind.index or 0) >= counts.get(kind.type, 0):
-        known = [
-            f"{name}:{i}" if name == "cuda" else name
-            for name, count in counts.items()
-            for i in range(count)
-        ]
-        raise InvalidInput(
-            f"device {device!r} is not available here; available: {', '.join(known)}"
-        )
+    if (torch_device.index or 0) < counts.get(torch_device.type, 0):
+        return
+    available = ["cpu", *(f"cuda:{index}" for index in range(counts["cuda"]))]
+    if counts["mps"]:
+        available.append("mps")
+    raise InvalidInput(
+        "device-not-available",
+        "device {device!r} is not available here; available: {available}",
+        device=device,
+        available=", ".join(available),
+    )
 
 
 def _converted(
@@ -263,7 +318,7 @@ def _converted(
 def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
     try:
         module(x)
-    except Exception as error:  # the check before the run names all others
+    except Exception as error:  # the check before the run reports all other errors
         return "view size is not compatible" in str(error)
     return False
 

@@ -1,7 +1,7 @@
-"""Assign inputs to workers. This module only keeps the records; it starts no worker and sends nothing.
+"""Which worker has which inputs. This module keeps records; it starts no worker and sends nothing.
 
-Inputs are assigned during the run, a few per worker at a time, because their costs are not known in advance. An input
-is assigned to one worker at a time, and only that worker can finish it.
+Inputs are assigned during the run, a few per worker at a time, because their costs are not known in
+advance. An input is assigned to one worker at a time, and only that worker can finish it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TRIES = 3
 class Assignment:
     """Which inputs are waiting, and which worker has which inputs.
 
-    A worker joins with `join` and leaves with `leave`. In between, `give` assigns inputs to it, and `finish` and `fail`
-    record what became of them.
+    A worker joins with `join` and leaves with `leave`. In between, `give` assigns inputs to it, and
+    `finish` and `fail` record what became of them.
 
     Args:
         ids: The inputs to assign, in this order.
@@ -29,11 +29,11 @@ class Assignment:
     def __init__(self, ids: Iterable[int]) -> None:
         self._waiting = deque(ids)
         self._failed_before: deque[int] = deque()
-        """Inputs that failed and will be tried again. A worker gets only one of them at a time: if it dies, we know
-        which input is to blame."""
+        """Inputs that failed and will be tried again. A worker gets only one of them at a time: if
+        it dies, we know which input is to blame."""
         self._failures: Counter[int] = Counter()
         self.given_up: SmoothcertError | None = None
-        """Why no more inputs are assigned, None while they are. Inputs that are open can still be finished."""
+        """Why no more inputs are assigned; None while they are. Open inputs may still finish."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
 
@@ -52,7 +52,7 @@ class Assignment:
         self._open[worker] = set()
 
     def leave(self, worker: Hashable, error: str) -> None:
-        """Remove a worker that was lost. Its open inputs count as failed and go to other workers."""
+        """Remove a lost worker. Its open inputs count as failed and go to other workers."""
         for id in sorted(self._open[worker]):
             self.fail(worker, id, error)
         del self._open[worker], self._capacity[worker]
@@ -60,41 +60,48 @@ class Assignment:
     def give(self, worker: Hashable) -> list[int]:
         """Assign as many inputs to a worker as it may have now, and return them.
 
-        When few inputs are left, each worker may have fewer open inputs, down to one. Otherwise the last inputs would
-        wait at busy workers while other workers are idle (docs/scale.md has the figures).
+        When few inputs are left, each worker may have fewer open inputs, down to one. Otherwise the
+        last inputs would wait at busy workers while other workers are idle (docs/scale.md has the
+        figures).
         """
-        mine = self._open[worker]
+        open = self._open[worker]
         share = ceil(len(self._waiting) / (2 * len(self._open)))
-        allowed = min(self._capacity[worker], max(share, 1))
-        given: list[int] = []
-        if (
-            self._failed_before
-            and len(mine) < allowed
-            and not any(self._failures[id] for id in mine)
-        ):
-            given.append(self._failed_before.popleft())
-        while self._waiting and len(mine) + len(given) < allowed:
-            given.append(self._waiting.popleft())
-        mine.update(given)
-        return given
+        room = min(self._capacity[worker], max(share, 1)) - len(open)
+        has_failed_input = any(self._failures[id] for id in open)
+        ids: list[int] = []
+        if self._failed_before and room > 0 and not has_failed_input:
+            ids.append(self._failed_before.popleft())
+        while self._waiting and len(ids) < room:
+            ids.append(self._waiting.popleft())
+        open.update(ids)
+        return ids
 
     def finish(self, worker: Hashable, id: int) -> bool:
-        """Record that a worker has finished an input; returns whether the input was assigned to this worker."""
+        """Record that a worker has finished an input.
+
+        Returns:
+            Whether the input was assigned to this worker.
+        """
         assigned = id in self._open.get(worker, ())
         if assigned:
             self._open[worker].remove(id)
         return assigned
 
     def fail(self, worker: Hashable, id: int, error: str, *, unreadable: bool = False) -> None:
-        """Record that an input failed. Another worker tries it again, unless it has failed too often."""
+        """Record that an input failed. Another worker tries again, unless it failed too often."""
         self._open[worker].remove(id)
         self._failures[id] += 1
         if self._failures[id] < TRIES:
             self._failed_before.append(id)
-        else:
-            self._waiting.clear()
-            reason = (
-                f"input {id} failed {TRIES} times, the last time with: {error}; all finished inputs are saved, and the "
-                "same command resumes the run"
-            )
-            self.given_up = UnreadableInput(reason, id) if unreadable else SmoothcertError(reason)
+            return
+        self._waiting.clear()
+        self.given_up = SmoothcertError(
+            "input-failed",
+            "input {id} failed {tries} times, the last time with: {error}; all finished inputs are "
+            "saved, and the same command resumes the run",
+            id=id,
+            tries=TRIES,
+            error=error,
+        )
+        if unreadable:
+            self.given_up = UnreadableInput(self.given_up.message, id)

@@ -1,7 +1,4 @@
-"""The interface of executors, the one for this process, and the choice of one by its name.
-
-An executor takes a job and ids, and returns certificates as they finish.
-"""
+"""What an executor is: it takes a job and ids, and returns certificates as they finish."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.errors import InvalidInput, UnreadableInput, setting
+from smoothcert.errors import InvalidInput, UnreadableInput
 from smoothcert.plans import Certificate, Look, Plan, Rule
-from smoothcert.sampling.engine import Begun, Engine
-from smoothcert.smoothed.subject import Prepared, Say, Subject
+from smoothcert.sampling.engine import Begun
+from smoothcert.smoothed.subject import Say, Subject
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,16 @@ class Job:
     begun: Mapping[int, Sequence[Look]] = field(default_factory=dict)
 
     def read(self, id: int, plan: Rule) -> Begun:
-        """One input, as an engine with this plan opens it. Only the plan of the job goes on with earlier votes."""
+        """One input, as an engine with this plan opens it.
+
+        Only the plan of the job goes on with earlier votes.
+        """
         try:
-            found = self.subject.read(self.dataset, id, known_labels=plan.known_labels)
+            opened = self.subject.read(self.dataset, id, known_labels=plan.known_labels)
         except InvalidInput as error:
             raise UnreadableInput(error.message, id) from error
-        return (*found, self.begun.get(id, ()) if plan == self.plan else ())
+        earlier = self.begun.get(id, ()) if plan == self.plan else ()
+        return *opened, earlier
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,23 @@ class Executor(ABC):
 
     @abstractmethod
     def start(self, job: Job, say: Say) -> Runtime:
-        """Prepare for a job; returns its runtime with the batch size and the compilation that were chosen.
+        """Prepare for a job.
 
         Args:
             job: The job.
             say: Shows messages to the user.
+
+        Returns:
+            Its runtime, with the batch size and the compilation that were chosen.
         """
 
     @abstractmethod
     def certify(
         self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
-        """Certify inputs, in the order in which they finish. Certificates that arrive together are in one list.
+        """Certify inputs, in the order in which they finish.
+
+        Certificates that arrive together are in one list.
 
         Args:
             ids: The inputs.
@@ -136,86 +142,3 @@ class Executor(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class LocalExecutor(Executor):
-    """Certifies in this process, on one device.
-
-    Args:
-        prepared: The subject of the job, if it is prepared already.
-    """
-
-    _job: Job
-    _prepared: Prepared
-    _engine: Engine
-
-    def __init__(self, prepared: Prepared | None = None) -> None:
-        self._given = prepared
-
-    def start(self, job: Job, say: Say) -> Runtime:
-        self._prepared = self._given or job.subject.prepare(say)
-        self._job = job
-        self._engine = self._prepared.engine(job.plan, seed=job.subject.seed)
-        return self._prepared.subject.runtime
-
-    def certify(
-        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
-    ) -> Iterator[list[Certificate]]:
-        engine = self.engine(plan, seed)
-        for certificate in engine.certify(self._job.read(id, engine.plan) for id in ids):
-            yield [certificate]
-
-    def status(self) -> Status:
-        engine, sampler = self._engine, self._engine.sampler
-        counts = (engine.opened, engine.committed, sampler.forwarded, sampler.counted)
-        return Status(*counts, lowest=engine.lowest, highest=engine.highest)
-
-    def engine(self, plan: Rule | None = None, seed: int | None = None) -> Engine:
-        """The engine for a plan and a key of the noise, where None stands for those of the job.
-
-        With the same key, it is the same engine.
-        """
-        plan, seed = plan or self._job.plan, self._job.subject.seed if seed is None else seed
-        if self._engine.sampler.counter.stream.seed != seed:
-            self._engine = self._prepared.engine(plan, seed=seed)
-        self._engine.plan = plan
-        return self._engine
-
-
-def choose_executor(
-    name: str,
-    *,
-    devices: str | None = None,
-    address: str | None = None,
-    workers: int | str | None = None,
-    gpus_per_worker: float | None = None,
-) -> Executor:
-    """Make an executor by its name. A setting that belongs to another executor is an error.
-
-    Args:
-        name: local (this machine) or ray (a Ray cluster).
-        devices: local: the devices to use, one process on each, as in "cuda:0,cuda:1", or "all" CUDA devices. Default:
-            one device, in this process.
-        address: ray: the address of the cluster, "auto" or "HOST:PORT". Default: a new Ray instance on this machine.
-        workers: ray: the number of workers, or "auto" for as many as the cluster has room for. Default: "auto".
-        gpus_per_worker: ray: GPUs that each worker reserves. Default: 1 if the cluster has GPUs, otherwise 0.
-    """
-    cluster = {"address": address, "workers": workers, "gpus_per_worker": gpus_per_worker}
-    if name == "ray":
-        if devices is not None:
-            raise InvalidInput(
-                f"{setting('devices', devices)} is for {setting('executor', 'local')}; Ray finds its devices itself"
-            )
-        from smoothcert.executors.ray import RayExecutor
-
-        return RayExecutor(address, workers or "auto", gpus_per_worker)
-    if given := [setting(name, value) for name, value in cluster.items() if value is not None]:
-        raise InvalidInput(
-            f"{', '.join(given)}: only for {setting('executor', 'ray')}; to use several devices of this machine, give "
-            f"{setting('devices', 'cuda:0,cuda:1')}"
-        )
-    if devices is None:
-        return LocalExecutor()
-    from smoothcert.executors.processes import ProcessExecutor
-
-    return ProcessExecutor(devices)

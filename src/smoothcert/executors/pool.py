@@ -1,4 +1,4 @@
-"""The driver of many workers: it assigns inputs, collects certificates, and replaces workers that are lost.
+"""The driver of many workers: it assigns inputs, collects certificates and replaces lost workers.
 
 Subclasses define how the driver reaches its workers: through pipes to processes, or through Ray.
 """
@@ -23,19 +23,21 @@ from smoothcert.smoothed.subject import Say
 Handle = TypeVar("Handle")
 """What identifies a worker: a connection to a process, or a Ray actor."""
 
-# The driver keeps two calls per worker in flight, so that the worker is busy while the driver handles an answer.
 _CALLS_PER_WORKER = 2
-# Seconds between two attempts to launch workers. The pause grows after failed starts, up to the longest pause.
-_LAUNCH_INTERVAL = 2.0
+"""Calls in flight, so that the worker is busy while the driver handles an answer."""
 _LONGEST_PAUSE = 60.0
+"""Seconds between two attempts to launch workers after many failed starts."""
 
 
 class PoolExecutor(Executor, Generic[Handle]):
     """The driver of many workers.
 
-    The first message of a worker is `Ready`. Each call is answered by a `Report`. If the worker is lost, a `Failed`
-    takes the place of either.
+    The first message of a worker is `Ready`. Each call is answered by a `Report`. If the worker is
+    lost, a `Failed` takes the place of either.
     """
+
+    launch_interval = 2.0
+    """Seconds between two attempts to launch workers. The pause grows after failed starts."""
 
     _job: Job
     _say: Say
@@ -50,8 +52,10 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Forget the last job, because an executor can be used again."""
         self._runtime = None
         self._assignment = Assignment(())
-        self._order: tuple[Rule | None, int | None] = None, None
-        """Plan and key of the noise of the inputs that are being certified."""
+        self._plan: Rule | None = None
+        """The plan of the inputs that are being certified."""
+        self._seed: int | None = None
+        """The key of their noise."""
         self._joined: list[_Record] = []
         """All workers that were ready, lost ones included."""
         self._failed_starts = 0
@@ -67,7 +71,7 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def send(self, worker: Handle, ids: Sequence[int]) -> None:
-        """Call `Worker.advance` with these ids and the order, without waiting for the answer."""
+        """Call `Worker.advance` with these ids, `_plan` and `_seed`, without waiting."""
 
     @abstractmethod
     def receive(self, seconds: float) -> Iterable[tuple[Handle, Message]]:
@@ -79,10 +83,11 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     def start(self, job: Job, say: Say) -> Runtime:
         self._reset()
-        self._job, self._say = job, say
+        self._job = job
+        self._say = say
         while self._runtime is None:
             self._launch_missing_workers()
-            for worker, message in self.receive(_LAUNCH_INTERVAL):
+            for worker, message in self.receive(self.launch_interval):
                 self._handle_start_or_loss(worker, message)
         return self._runtime
 
@@ -90,20 +95,17 @@ class PoolExecutor(Executor, Generic[Handle]):
         self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
         self._assignment = Assignment(ids)
-        self._order = plan, seed
+        self._plan = plan
+        self._seed = seed
         for worker, record in self._records.items():
             self._join(worker, record)
         self._next_launch = 0.0
         while not self._assignment.done:
             self._launch_missing_workers()
-            messages = list(self.receive(_LAUNCH_INTERVAL))
-            reports = [
-                (worker, message) for worker, message in messages if isinstance(message, Report)
-            ]
-            if finished := [c for worker, report in reports for c in self._collect(worker, report)]:
+            messages = list(self.receive(self.launch_interval))
+            finished = self._collect(messages)
+            if finished:
                 yield finished
-            for worker, report in reports:
-                self._retry(worker, report.failed)
             for worker, message in messages:
                 self._handle_start_or_loss(worker, message)
                 if isinstance(message, Ready):
@@ -130,34 +132,40 @@ class PoolExecutor(Executor, Generic[Handle]):
             self.discard(self._records.popitem()[0])
 
     def _launch_missing_workers(self) -> None:
-        """Launch workers until there are as many as there should be, unless the last attempt was a moment ago.
+        """Launch workers until there are as many as there should be.
 
-        The first worker starts alone, because it chooses the runtime of all.
+        Do nothing if the last attempt was a moment ago. The first worker starts alone, because it
+        chooses the runtime of all.
         """
-        if time.perf_counter() < self._next_launch:
+        now = time.perf_counter()
+        if now < self._next_launch:
             return
-        self._next_launch = time.perf_counter() + min(
-            _LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE
-        )
+        pause = min(self.launch_interval * 2**self._failed_starts, _LONGEST_PAUSE)
+        self._next_launch = now + pause
         places = 1 if self._runtime is None else self.places()
         while len(self._records) < places:
             self._records[self.launch(self._runtime or self._job.subject.runtime)] = _Record()
 
     def _handle_start_or_loss(self, worker: Handle, message: Message) -> None:
-        """Record that a worker is ready, or remove it if it failed. Messages of removed workers are ignored."""
+        """Record that a worker is ready, or remove it if it failed.
+
+        Messages of removed workers are ignored.
+        """
         record = self._records.get(worker)
-        if record and isinstance(message, Ready):
+        if record is None:
+            return
+        if isinstance(message, Ready):
             self._check_runtime(message)
             self._failed_starts = 0
             record.ready = message
-        elif record and isinstance(message, Failed):
+        if isinstance(message, Failed):
             del self._records[worker]
             self.discard(worker)
             if message.final:
-                raise InvalidInput(message.error)
+                raise InvalidInput("worker-failed", "{error}", error=message.error)
             if record.ready:
                 self._next_launch = 0.0
-                self._reassign_inputs(worker, record, message.error)
+                self._reassign_inputs(worker, record, record.ready.place, message.error)
             else:
                 self._count_failed_start(message.error)
 
@@ -169,29 +177,38 @@ class PoolExecutor(Executor, Generic[Handle]):
                 warnings.warn(warning, stacklevel=2)
         elif replace(ready.runtime, device=self._runtime.device) != self._runtime:
             raise SmoothcertError(
-                f"the worker on {ready.place} would run the classifier in another way than the first worker "
-                f"({ready.runtime}, not {self._runtime}), and a run cannot mix them: choose {setting('compile')} "
-                f"and {setting('batch')} that work on all devices"
+                "other-runtime",
+                "the worker on {place} would run the classifier in another way than the first "
+                "worker ({runtime}, not {first}), and a run cannot mix them: choose {compile} and "
+                "{batch} that work on all devices",
+                place=ready.place,
+                runtime=ready.runtime,
+                first=self._runtime,
+                compile=setting("compile"),
+                batch=setting("batch"),
             )
 
     def _count_failed_start(self, error: str) -> None:
         self._failed_starts += 1
-        if self._failed_starts >= TRIES and not any(
-            record.ready for record in self._records.values()
-        ):
+        any_ready = any(record.ready for record in self._records.values())
+        if self._failed_starts >= TRIES and not any_ready:
             raise SmoothcertError(
-                f"{TRIES} workers in a row could not start, the last one with: {error}"
+                "no-worker-starts",
+                "{tries} workers in a row could not start, the last one with: {error}",
+                tries=TRIES,
+                error=error,
             )
 
     def _join(self, worker: Handle, record: _Record) -> None:
-        """Assign the first inputs to a worker that is ready."""
-        if record.ready:
-            self._assignment.join(worker, record.ready.capacity)
-            record.until = None
-            if record not in self._joined:
-                record.since = time.perf_counter()
-                self._joined.append(record)
-            self._send_inputs(worker, record)
+        """Assign the first inputs to a worker, if it is ready."""
+        if record.ready is None:
+            return
+        self._assignment.join(worker, record.ready.capacity)
+        record.until = None
+        if record not in self._joined:
+            record.since = time.perf_counter()
+            self._joined.append(record)
+        self._send_inputs(worker, record)
 
     def _send_inputs(self, worker: Handle, record: _Record) -> None:
         """Assign inputs to a worker until enough calls are in flight."""
@@ -208,8 +225,20 @@ class PoolExecutor(Executor, Generic[Handle]):
             if record.ready:
                 self._send_inputs(worker, record)
 
-    def _collect(self, worker: Handle, report: Report) -> list[Certificate]:
-        """The certificates of a report. The worker gets its next inputs before anything is written to disk."""
+    def _collect(self, messages: Sequence[tuple[Handle, Message]]) -> list[Certificate]:
+        """The certificates of all reports.
+
+        Workers get their next inputs before anything is written to disk.
+        """
+        finished: list[Certificate] = []
+        for worker, report in messages:
+            if isinstance(report, Report):
+                finished += self._finish(worker, report)
+                self._retry(worker, report.failed)
+        return finished
+
+    def _finish(self, worker: Handle, report: Report) -> list[Certificate]:
+        """The certificates of a report, whose worker gets its next inputs."""
         record = self._records[worker]
         record.calls -= 1
         finished = [
@@ -219,7 +248,8 @@ class PoolExecutor(Executor, Generic[Handle]):
         ]
         record.finished += len(finished)
         record.spent += sum(certificate.samples for certificate in finished)
-        record.last, record.sampling = report.status, report.sampling
+        record.last = report.status
+        record.sampling = report.sampling
         self._send_inputs(worker, record)
         return finished
 
@@ -230,14 +260,17 @@ class PoolExecutor(Executor, Generic[Handle]):
             self._assignment.fail(worker, id, error, unreadable=True)
             self._send_inputs_to_all()
 
-    def _reassign_inputs(self, worker: Handle, record: _Record, error: str) -> None:
-        """Assign the inputs of a lost worker to others. They begin again, so only finished inputs stay in the total."""
-        assert record.ready
+    def _reassign_inputs(self, worker: Handle, record: _Record, place: str, error: str) -> None:
+        """Assign the open inputs of a lost worker to others.
+
+        They begin again, so only its finished inputs stay in the total.
+        """
         open = self._assignment.open(worker)
         self._say(
-            f"lost the worker on {record.ready.place} ({error}); its {open} open inputs go to other workers"
+            f"lost the worker on {place} ({error}); its {open} open inputs go to other workers"
         )
-        record.until, record.open = time.perf_counter(), 0
+        record.until = time.perf_counter()
+        record.open = 0
         record.last = replace(
             record.last, opened=record.finished, committed=record.spent, counted=record.spent
         )

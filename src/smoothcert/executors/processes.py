@@ -27,8 +27,8 @@ class ProcessExecutor(PoolExecutor[Connection]):
     """Certifies on several devices of this machine.
 
     Args:
-        devices: The devices, as in "cuda:0,cuda:1", or "all" CUDA devices. They must be of one kind, because the noise
-            depends on the kind of device.
+        devices: The devices, as in "cuda:0,cuda:1", or "all" CUDA devices. They must be of one
+            kind, because the noise depends on the kind of device.
     """
 
     def __init__(self, devices: str) -> None:
@@ -40,19 +40,26 @@ class ProcessExecutor(PoolExecutor[Connection]):
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         if device != "auto":
             raise InvalidInput(
-                f"give {setting('device', device)} or {setting('devices', ','.join(self.devices))}, not both"
+                "device-and-devices",
+                "give {device} or {devices}, not both",
+                device=setting("device", device),
+                devices=setting("devices", ",".join(self.devices)),
             )
-        return [Runtime.resolve(own, dtype, compile, batch) for own in reversed(self.devices)][-1]
+        runtimes = [Runtime.resolve(name, dtype, compile, batch) for name in self.devices]
+        return runtimes[0]  # the others were resolved to check that their devices exist
 
     def start(self, job: Job, say: Say) -> Runtime:
         try:
             self._job_bytes = pickle.dumps(job)
         except Exception as error:
             raise InvalidInput(
-                f"cannot send the model or the data to other processes ({error}): define them in a module, or use one "
-                "device"
+                "not-picklable",
+                "cannot send the model or the data to other processes ({error}): define them in a "
+                "module, or use one device",
+                error=str(error),
             ) from None
-        resource_tracker.ensure_running()  # if it started later, it would unblock the signal that `launch` blocks
+        # If the resource tracker started later, it would unblock the signal that `launch` blocks.
+        resource_tracker.ensure_running()
         return super().start(job, say)
 
     def places(self) -> int:
@@ -62,14 +69,13 @@ class ProcessExecutor(PoolExecutor[Connection]):
         free = list(self.devices)
         for other in self._processes.values():
             free.remove(other.device)
+        runtime = replace(runtime, device=free[0])
+        threads = cores() // len(self.devices)
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        threads = cores() // len(self.devices)
-        process = context.Process(
-            target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True
-        )
-        # Only the driver handles Ctrl-C. A new process needs seconds before it could ignore the signal itself, so we
-        # start it with the signal blocked.
+        process = context.Process(target=_serve, args=(theirs, runtime, threads), daemon=True)
+        # Only the driver handles Ctrl-C. A new process needs seconds before it could ignore the
+        # signal itself, so we start it with the signal blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -79,11 +85,11 @@ class ProcessExecutor(PoolExecutor[Connection]):
         # A new process needs seconds before it reads, so a thread sends the job.
         sender = Thread(target=_try_send, args=(ours, self._job_bytes), daemon=True)
         sender.start()
-        self._processes[ours] = _Process(free[0], process, sender)
+        self._processes[ours] = _Process(runtime.device, process, sender)
         return ours
 
     def send(self, worker: Connection, ids: Sequence[int]) -> None:
-        _try_send(worker, pickle.dumps((ids, *self._order)))
+        _try_send(worker, pickle.dumps((ids, self._plan, self._seed)))
 
     def receive(self, seconds: float) -> Iterator[tuple[Connection, Message]]:
         for worker in wait(list(self._processes), seconds):
@@ -96,17 +102,17 @@ class ProcessExecutor(PoolExecutor[Connection]):
                 yield worker, Failed(f"its process ended with exit code {process.exitcode}")
 
     def discard(self, worker: Connection) -> None:
-        own = self._processes.pop(worker)
-        own.process.kill()
-        own.process.join()
-        own.sender.join()
-        own.process.close()
+        lost = self._processes.pop(worker)
+        lost.process.kill()
+        lost.process.join()
+        lost.sender.join()
+        lost.process.close()
         worker.close()
 
 
 @dataclass(frozen=True)
 class _Process:
-    """What belongs to one worker: its device, its process, and the thread that sends the job to it."""
+    """One worker: its device, its process, and the thread that sends the job to it."""
 
     device: str
     process: BaseProcess
@@ -115,27 +121,39 @@ class _Process:
 
 def _parse(devices: str) -> list[str]:
     """The names of the devices in a text such as "cuda:0,cuda:1"."""
+    if devices.strip() == "all":
+        return _all_cuda_devices()
     names = [name.strip() for name in devices.split(",")]
-    if names == ["all"]:
-        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-        if not names:
-            raise InvalidInput(
-                f"there is no CUDA device here: name the devices, as in {setting('devices', 'cpu,cpu')}"
-            )
     if any(name.isdecimal() for name in names):
         meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
         raise InvalidInput(
-            f"devices must be names of devices, got {devices}: write {setting('devices', meant)}"
+            "not-device-names",
+            "devices must be names of devices, got {value}: write {meant}",
+            value=devices,
+            meant=setting("devices", meant),
         )
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(
-            f"devices must be of one kind, because the noise depends on it, got {devices}"
+            "devices-of-two-kinds",
+            "devices must be of one kind, because the noise depends on it, got {value}",
+            value=devices,
+        )
+    return names
+
+
+def _all_cuda_devices() -> list[str]:
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if not names:
+        raise InvalidInput(
+            "no-cuda-device",
+            "there is no CUDA device here: name the devices, as in {example}",
+            example=setting("devices", "cpu,cpu"),
         )
     return names
 
 
 def _try_send(worker: Connection, data: bytes) -> None:
-    """Send data to a worker. If the worker is dead, `receive` reports that, so the error is ignored here."""
+    """Send data to a worker. If the worker is dead, `receive` reports that, not this function."""
     with suppress(OSError):
         worker.send_bytes(data)
 

@@ -20,18 +20,18 @@ with needs("ray", what="the Ray executor"):
     import ray
 
 _CPUS = 1
-"""CPUs that a worker reserves. On CPUs, a worker computes with as many threads as its share of all CPUs."""
+"""CPUs that a worker reserves. On CPUs, it uses as many threads as its share of all CPUs."""
 
 
 class RayExecutor(PoolExecutor[Any]):
     """Certifies on a Ray cluster.
 
     Args:
-        address: The address of the cluster, "auto" or "HOST:PORT". Default: start a Ray instance on this machine, and
-            stop it at the end.
-        workers: The number of workers, or "auto" for as many as the cluster has room for at any time.
-        gpus_per_worker: GPUs that each worker reserves; 0 computes on CPUs. Default: 1 if the cluster has GPUs,
-            otherwise 0.
+        address: The address of the cluster, "auto" or "HOST:PORT". Default: start a Ray instance on
+            this machine, and stop it at the end.
+        workers: The number of workers, or "auto" for as many as the cluster has room for.
+        gpus_per_worker: GPUs that each worker reserves; 0 computes on CPUs. Default: 1 if the
+            cluster has GPUs, otherwise 0.
     """
 
     def __init__(
@@ -42,36 +42,34 @@ class RayExecutor(PoolExecutor[Any]):
     ) -> None:
         super().__init__()
         if address not in (None, "auto") and not re.fullmatch(r"[^/]+:\d+", str(address)):
-            raise InvalidInput(f"address must be auto or HOST:PORT, got {address!r}")
+            raise InvalidInput(
+                "not-address", "address must be auto or HOST:PORT, got {value!r}", value=address
+            )
         self.address = address
-        self.workers = _check.number_or_auto(
-            "workers", workers
-        )  # 0 for as many as there is room for
-        self.gpus = (
-            None
-            if gpus_per_worker is None
-            else _check.at_least("gpus_per_worker", gpus_per_worker, 0)
-        )
+        self.workers = _check.number_or_auto("workers", workers)
+        """The number of workers; 0 for as many as there is room for."""
+        self.gpus = gpus_per_worker
+        if gpus_per_worker is not None:
+            self.gpus = _check.at_least("gpus_per_worker", gpus_per_worker, 0)
         self._connected = False
         self._calls: dict[Any, Any] = {}
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
-        # A machine of the cluster chooses the runtime, because the driver may have another device or none.
+        # A machine of the cluster chooses the runtime, because the driver may have another device.
         self._connect()
+        has_gpus = bool(ray.cluster_resources().get("GPU"))
         if self.gpus is None:
-            self.gpus = (
-                1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
-            )
+            self.gpus = 1.0 if has_gpus and device in ("auto", "cuda") else 0.0
         if not self.gpus:
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
-        if not ray.cluster_resources().get("GPU"):
+        if not has_gpus:
             raise InvalidInput(
-                f"the Ray cluster has no GPU: give {setting('gpus_per_worker', 0)} to compute on its CPUs"
+                "cluster-without-gpu",
+                "the Ray cluster has no GPU: give {setting} to compute on its CPUs",
+                setting=setting("gpus_per_worker", 0),
             )
         reserve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)
-        resolve = reserve(
-            lambda: Runtime.resolve(device, dtype, compile, batch)
-        )  # Ray does not take methods
+        resolve = reserve(lambda: Runtime.resolve(device, dtype, compile, batch))  # no methods
         try:
             runtime: Runtime = ray.get(resolve.remote())
         except ray.exceptions.RayTaskError as error:
@@ -81,15 +79,14 @@ class RayExecutor(PoolExecutor[Any]):
     def start(self, job: Job, say: Say) -> Runtime:
         self._connect()
         self._shared_job = ray.put(job)
-        self._actor = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus, scheduling_strategy="SPREAD")(
-            Worker
-        )
+        reserve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus, scheduling_strategy="SPREAD")
+        self._actor = reserve(Worker)
         return super().start(job, say)
 
     def places(self) -> int:
-        return self.workers or sum(
-            self._room(node["Resources"]) for node in ray.nodes() if node["Alive"]
-        )
+        if self.workers:
+            return self.workers
+        return sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
 
     def launch(self, runtime: Runtime) -> Any:
         worker = self._actor.remote(self._shared_job)
@@ -97,10 +94,11 @@ class RayExecutor(PoolExecutor[Any]):
         return worker
 
     def send(self, worker: Any, ids: Sequence[int]) -> None:
-        self._calls[worker.advance.remote(ids, *self._order)] = worker
+        self._calls[worker.advance.remote(ids, self._plan, self._seed)] = worker
 
     def receive(self, seconds: float) -> Iterator[tuple[Any, Message]]:
-        if not (calls := list(self._calls)):
+        calls = list(self._calls)
+        if not calls:
             time.sleep(seconds)
             return
         ready, _ = ray.wait(calls, num_returns=1, timeout=seconds)
@@ -126,32 +124,38 @@ class RayExecutor(PoolExecutor[Any]):
             self._connected = False
 
     def _connect(self) -> None:
-        """Connect to Ray, unless this process is connected: to the given address, or to a new local instance."""
+        """Connect to the address, or to a new local instance, unless this process is connected."""
         if ray.is_initialized():
             return
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if self.address is None:
-            ray.init(
-                "local", num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet
-            )
+            cpus = max(self.workers, cores())
+            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
             try:
                 _check_reachable(self.address)
                 ray.init(self.address, **quiet)
             except (OSError, RuntimeError, ValueError) as error:
                 raise InvalidInput(
-                    f"cannot reach a Ray cluster at {self.address}: {_reason(error)}"
+                    "cluster-not-reached",
+                    "cannot reach a Ray cluster at {address}: {reason}",
+                    address=self.address,
+                    reason=_reason(error),
                 ) from None
         self._connected = True
 
     def _room(self, resources: dict[str, float]) -> int:
         """How many workers fit on a node."""
-        cpus = resources.get("CPU", 0) // _CPUS
-        return int(min(cpus, resources.get("GPU", 0) // self.gpus) if self.gpus else cpus)
+        room = resources.get("CPU", 0) // _CPUS
+        if self.gpus:
+            room = min(room, resources.get("GPU", 0) // self.gpus)
+        return int(room)
 
     def _threads(self) -> int:
         """CPU threads per worker."""
-        return int(ray.cluster_resources().get("CPU", 1)) // self.workers if self.workers else _CPUS
+        if not self.workers:
+            return _CPUS
+        return int(ray.cluster_resources().get("CPU", 1)) // self.workers
 
 
 def _check_reachable(address: str) -> None:

@@ -1,6 +1,7 @@
 """A worker: an engine on one device that receives inputs and reports certificates.
 
-It answers with plain records and never raises, so that it works the same through pipes and through Ray.
+It answers with plain records and never raises, so that it works the same through pipes and through
+Ray.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
-from smoothcert.device.host import say_nothing
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import say_nothing
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
-from smoothcert.executors.base import Job, LocalExecutor, Status
+from smoothcert.executors.base import Job, Status
+from smoothcert.executors.local import LocalExecutor
 from smoothcert.plans import Certificate, Rule
 from smoothcert.sampling.engine import Engine
 
-# Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
-# work for a driver with many workers.
 _CALL_SECONDS = 1.0
+"""How long a call lasts while there is enough to do. Shorter calls show progress more often; longer
+calls are less work for a driver with many workers."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,16 @@ class Failed:
     error: str
     final: bool = False
 
+    @classmethod
+    def from_error(cls, error: Exception) -> Self:
+        """The message about an error.
+
+        A mistake of the user would occur on every worker, so it is final. A model that passed its
+        checks and fails later may work on another device.
+        """
+        is_mistake = isinstance(error, SmoothcertError) and not isinstance(error, ModelFailed)
+        return cls(_describe(error), final=is_mistake)
+
 
 Message = Ready | Report | Failed
 
@@ -85,7 +98,8 @@ class Worker:
     """
 
     def __init__(self, job: Job) -> None:
-        self._job, self._local = job, LocalExecutor()
+        self._job = job
+        self._local = LocalExecutor()
         self._queue: deque[int] = deque()
         self._sampling = 0.0
         self._failure: Failed | None = None
@@ -94,20 +108,19 @@ class Worker:
     def start(self, runtime: Runtime, threads: int) -> Ready | Failed:
         """Prepare the classifier."""
         torch.set_num_threads(min(max(threads, 1), cores()))
+        device = runtime.torch_device
         try:
-            if runtime.torch_device.type == "cuda" and runtime.torch_device.index is not None:
-                torch.cuda.set_device(
-                    runtime.torch_device
-                )  # otherwise every process would use memory of device 0
+            if device.type == "cuda" and device.index is not None:
+                torch.cuda.set_device(device)  # or every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                here = replace(self._job, subject=replace(self._job.subject, runtime=runtime))
-                runtime = self._local.start(here, say_nothing)
+                subject = replace(self._job.subject, runtime=runtime)
+                runtime = self._local.start(replace(self._job, subject=subject), say_nothing)
         except Exception as error:
-            return _failed(error)
+            return Failed.from_error(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
-        said = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
-        return Ready(place, runtime, self._local.engine().free, said)
+        shown = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
+        return Ready(place, runtime, self._local.engine().free, shown)
 
     def advance(
         self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
@@ -124,47 +137,48 @@ class Worker:
         failed: list[tuple[int, str]] = []
         start = time.perf_counter()
         try:
-            while time.perf_counter() - start < _CALL_SECONDS:
-                while self._queue and engine.free:
-                    self._open(engine, self._queue.popleft(), failed)
-                if not engine.busy:
-                    break
-                finished += engine.step()
-                needs_inputs = engine.free and not self._queue and not engine.sampler.full
-                if (finished or failed) and needs_inputs:
-                    break
+            self._sample(engine, finished, failed)
         except Exception as error:
-            self._failure = _failed(error)
+            self._failure = Failed.from_error(error)
             if not finished:
                 return self._failure
         self._sampling += time.perf_counter() - start
         return Report(tuple(finished), tuple(failed), self._local.status(), self._sampling)
 
-    def _open(self, engine: Engine, id: int, failed: list[tuple[int, str]]) -> None:
-        try:
-            engine.open(*self._job.read(id, engine.plan))
-        except Exception as error:
-            failed.append((id, _describe(error)))
+    def _sample(
+        self, engine: Engine, finished: list[Certificate], failed: list[tuple[int, str]]
+    ) -> None:
+        """Sample for about a second, or until the worker needs more inputs."""
+        end = time.perf_counter() + _CALL_SECONDS
+        while time.perf_counter() < end:
+            self._open_inputs(engine, failed)
+            if not engine.busy:
+                return
+            finished += engine.step()
+            needs_inputs = engine.free and not self._queue and not engine.sampler.full
+            if needs_inputs and (finished or failed):
+                return
+
+    def _open_inputs(self, engine: Engine, failed: list[tuple[int, str]]) -> None:
+        """Open inputs of the queue while the engine has room; add those that fail to `failed`."""
+        while self._queue and engine.free:
+            id = self._queue.popleft()
+            try:
+                engine.open(*self._job.read(id, engine.plan))
+            except Exception as error:
+                failed.append((id, _describe(error)))
 
 
 def cores() -> int:
     """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _failed(error: Exception) -> Failed:
-    """The message about an error. A mistake of the user would occur on every worker, so it is final.
-
-    A model that passed its checks and fails later may work on another device.
-    """
-    return Failed(
-        _describe(error),
-        final=isinstance(error, SmoothcertError) and not isinstance(error, ModelFailed),
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _describe(error: Exception) -> str:
     if isinstance(error, SmoothcertError):
         return error.message
-    name, line = type(error).__name__, first_line(error)
+    name = type(error).__name__
+    line = first_line(error)
     return line if line == name else f"{name}: {line}"

@@ -9,14 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-_TOLERANCE = 1e-5  # relative; weights may be float32 numbers that were rounded once
-_INPUTS = 4  # random inputs on which a part of a graph is compared with what it should compute
-_SCALES = (
-    4.0,
-    1e2,
-    1e4,
-    1e6,
-)  # of these inputs; data may have any unit, and a clamp acts only beyond its bounds
+_TOLERANCE = 1e-5
+"""Relative; weights may be float32 numbers that were rounded once."""
+_INPUTS = 4
+"""Random inputs on which a part of a graph is compared with what it should compute."""
+_SCALES = (4.0, 1e2, 1e4, 1e6)
+"""Scales of these inputs. Data may have any unit, and a clamp acts only beyond its bounds."""
+_UNUSUAL = (torch.nan, torch.inf, -torch.inf)
+"""Values on which alone `nan_to_num` acts."""
+_SHAPE_METHODS = ("size", "dim")
+_SHAPE_ATTRIBUTES = ("shape", "ndim", "device", "dtype")
+_SHAPE_FUNCTIONS = (torch.ops.aten.sym_size.int, len)
 
 
 class Unexpected(Exception):
@@ -32,8 +35,9 @@ class Evaluator:
     """
 
     def __init__(self, traced: fx.GraphModule, shape: tuple[int, ...]) -> None:
-        self._traced, self.graph = traced, traced.graph
+        self.graph = traced.graph
         self.shape = shape
+        self._traced = traced
         self._generator = torch.Generator().manual_seed(0)
 
     def require(
@@ -44,45 +48,48 @@ class Evaluator:
         expected: Callable[[Tensor], Tensor],
         message: str,
     ) -> None:
-        """Raise `Unexpected` unless a part of the graph computes a certain function, on random values of all sizes.
+        """Raise `Unexpected` unless a part of the graph computes a certain function.
 
-        The part begins at the node `start`, which has values of this shape, and ends at the node `end`.
+        The part is compared with the function on random values of all sizes.
+
+        Args:
+            start: The node at which the part begins.
+            end: The node at which it ends.
+            shape: The shape of the values of `start`, without the batch.
+            expected: The function.
+            message: The message of the error.
         """
         for scale in _SCALES:
             batch = scale * torch.randn(
                 (_INPUTS, *shape), generator=self._generator, dtype=torch.float64
             )
-            computed, wanted = self(start, end, batch.clone()), expected(batch)
-            tolerance = _TOLERANCE * float(wanted.abs().max())
-            if computed.shape != wanted.shape or not torch.allclose(
-                computed, wanted, rtol=0, atol=tolerance
-            ):
+            computed = self(start, end, batch.clone())
+            wanted = expected(batch)
+            if computed.shape != wanted.shape:
                 raise Unexpected(message)
-        for unusual in (torch.nan, torch.inf, -torch.inf):  # `nan_to_num` acts on nothing else
-            batch = torch.full((1, *shape), unusual, dtype=torch.float64)
+            tolerance = _TOLERANCE * float(wanted.abs().max())
+            if not torch.allclose(computed, wanted, rtol=0, atol=tolerance):
+                raise Unexpected(message)
+        for value in _UNUSUAL:
+            batch = torch.full((1, *shape), value, dtype=torch.float64)
             if self(start, end, batch).isfinite().all():
                 raise Unexpected(message)
 
     def __call__(self, start: fx.Node, end: object, value: Tensor) -> Tensor:
-        """The value of the node `end`, which depends on no other input, if the node `start` has this value."""
+        """The value of the node `end` if the node `start` has this value.
+
+        Raises:
+            Unexpected: The node `end` also depends on the inputs in another way, or is no tensor.
+        """
         if not isinstance(end, fx.Node):
             raise Unexpected("the network returns something else than a tensor")
         interpreter = _Float64(self._traced)
         interpreter.env = {start: value}
-        needed, waiting = set[fx.Node](), [end]
-        while waiting:
-            node = waiting.pop()
-            if node in interpreter.env or node in needed:
-                continue
-            if node.op == "placeholder":  # only its shape may matter
-                interpreter.env[node] = torch.zeros((len(value), *self.shape), dtype=torch.float64)
-                continue
-            if any(
-                x.op == "placeholder" and x is not start for x in node.all_input_nodes
-            ) and not _asks_for_shape(node):
-                raise Unexpected("a part of the network sees the inputs once more")
-            needed.add(node)
-            waiting += node.all_input_nodes
+        needed = self._needed(start, end)
+        for node in self.graph.find_nodes(op="placeholder"):  # only its shape may matter
+            if node is not start:
+                zeros = torch.zeros((len(value), *self.shape), dtype=torch.float64)
+                interpreter.env[node] = zeros
         try:
             for node in self.graph.nodes:
                 if node in needed:
@@ -94,13 +101,31 @@ class Evaluator:
             raise Unexpected("a part of the network does not compute a tensor")
         return result
 
+    def _needed(self, start: fx.Node, end: fx.Node) -> set[fx.Node]:
+        """The nodes after `start` that are computed for `end`."""
+        needed = set[fx.Node]()
+        waiting = [end]
+        while waiting:
+            node = waiting.pop()
+            if node in needed or node is start or node.op == "placeholder":
+                continue
+            sees_inputs = any(
+                argument.op == "placeholder" and argument is not start
+                for argument in node.all_input_nodes
+            )
+            if sees_inputs and not _asks_for_shape(node):
+                raise Unexpected("a part of the network sees the inputs once more")
+            needed.add(node)
+            waiting += node.all_input_nodes
+        return needed
+
 
 def _asks_for_shape(node: fx.Node) -> bool:
     if node.op == "call_method":
-        return node.target in ("size", "dim")
+        return node.target in _SHAPE_METHODS
     if node.target is getattr:
-        return node.args[1] in ("shape", "ndim", "device", "dtype")
-    return node.target in (torch.ops.aten.sym_size.int, len)
+        return node.args[1] in _SHAPE_ATTRIBUTES
+    return node.target in _SHAPE_FUNCTIONS
 
 
 class _Float64(fx.Interpreter):
@@ -108,32 +133,36 @@ class _Float64(fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
-        return (
-            value.detach().double()
-            if isinstance(value, Tensor) and value.is_floating_point()
-            else value
-        )
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value.detach().double()
+        return value
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)
 
 
 def first_convolution(evaluate: Evaluator) -> tuple[fx.Node, Tensor, Tensor]:
-    """The first convolution, and factor and offset per channel of what happens to the inputs before it.
+    """The first convolution, and what happens to the inputs before it.
+
+    Returns:
+        The node of the convolution, and the factor and the offset of each input channel.
 
     Raises:
         Unexpected: There is no convolution, or something else happens to the inputs.
     """
-    node = next(iter(evaluate.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
+    convolutions = evaluate.graph.find_nodes(op="call_function", target=torch.conv2d)
+    node = next(iter(convolutions), None)
     if node is None or len(evaluate.shape) != 3:
         raise Unexpected("there is no convolution of images")
-    (x,), result = evaluate.graph.find_nodes(op="placeholder"), node.args[0]
+    (x,) = evaluate.graph.find_nodes(op="placeholder")
+    result = node.args[0]
     zeros = torch.zeros((1, *evaluate.shape), dtype=torch.float64)
-    offset = evaluate(x, result, zeros)
-    if offset.shape != zeros.shape:
+    at_zero = evaluate(x, result, zeros)
+    if at_zero.shape != zeros.shape:
         raise Unexpected("the inputs are changed in shape before the first convolution")
-    factor = evaluate(x, result, torch.ones_like(zeros)) - offset
-    factor, offset = factor[0, :, :1, :1], offset[0, :, :1, :1]
+    at_one = evaluate(x, result, torch.ones_like(zeros))
+    factor = (at_one - at_zero)[0, :, :1, :1]
+    offset = at_zero[0, :, :1, :1]
     message = "the inputs are not normalised channel by channel"
     evaluate.require(x, result, evaluate.shape, lambda batch: batch * factor + offset, message)
     return node, factor.flatten().float(), offset.flatten().float()

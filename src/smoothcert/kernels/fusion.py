@@ -1,9 +1,9 @@
-"""Passes over a traced graph: each replaces operations by fused ones that read and write memory less often."""
+"""Passes over a traced graph that fuse operations, which saves reading and writing memory."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -16,14 +16,21 @@ from smoothcert.kernels.evaluation import Evaluator, Unexpected, first_convoluti
 from smoothcert.kernels.layers import CHANNEL_MULTIPLE, VECTOR, convolution_relu
 from smoothcert.kernels.tracing import constant, constants, hold, replaced
 
-_LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
-_LARGEST_POOL = 7  # the kernel has code for every pixel of a window
+_LONGEST_ROW = 8192
+"""Numbers in a row of a layer normalisation, which a warp keeps in its registers."""
+_LARGEST_POOL = 7
+"""Side length of a window; the kernel has code for every pixel of it."""
+_NO_OVERLAP = [(0, 0), (0, 0), 1, (1, 1)]
+"""Padding, padding of outputs, groups and dilation of a transposed convolution."""
 
 Affine = tuple[fx.Node, Tensor, Tensor]
 
 
 def input_affine(module: fx.GraphModule, shape: tuple[int, ...]) -> Affine | None:
-    """The first convolution, if its inputs are the inputs of the graph times a factor plus an offset per channel."""
+    """The first convolution, and the factor and the offset per channel of the inputs before it.
+
+    None if something else happens to the inputs.
+    """
     try:
         return first_convolution(Evaluator(module, shape))
     except Unexpected:
@@ -36,7 +43,7 @@ class Fusion:
     Args:
         module: The graph. It is changed.
         example: Two inputs. The graph must be on their device.
-        affine: What `input_affine` found.
+        affine: The result of `input_affine`.
     """
 
     def __init__(self, module: fx.GraphModule, example: Tensor, affine: Affine | None) -> None:
@@ -44,10 +51,11 @@ class Fusion:
         self.affine = affine
         interpreter = fx.Interpreter(module, garbage_collect_values=False)
         interpreter.run(example)
-        results = (
-            (node, result) for node, result in interpreter.env.items() if isinstance(result, Tensor)
-        )
-        self.shapes = {node: (x.shape, x.stride(), x.dtype, x.device) for node, x in results}
+        self.shapes = {
+            node: (result.shape, result.stride(), result.dtype, result.device)
+            for node, result in interpreter.env.items()
+            if isinstance(result, Tensor)
+        }
 
     def run(self) -> None:
         """Run all passes."""
@@ -65,71 +73,74 @@ class Fusion:
         self.module.graph.eliminate_dead_code()
         self.module.recompile()
 
-    def _replace(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
+    def _replace(
+        self, node: fx.Node, target: Callable[..., Tensor], arguments: tuple[Any, ...]
+    ) -> None:
         self.shapes[replaced(node, target, arguments)] = self.shapes[node]
 
     def _convolution(self, node: fx.Node) -> tuple[Tensor, Tensor | None] | None:
         """Weight and bias of a convolution without groups and dilation; None for any other."""
-        found = constants(self.module, node.args[1:3])
-        return None if found is None or node.args[5:7] != ((1, 1), 1) else (found[0], found[1])
+        tensors = constants(self.module, node.args[1:3])
+        if tensors is None or node.args[5:7] != ((1, 1), 1):
+            return None
+        weight, bias = tensors
+        return weight, bias
 
     def _widen_input(self, node: fx.Node) -> None:
         """Turn a few input channels into a multiple of eight, as tensor cores need them.
 
         A convolution with a stride sees cells of pixels as channels, and has no stride then.
         """
-        found = self._convolution(node)
+        convolution = self._convolution(node)
         x, _, _, stride, padding, *_ = _arguments(node)
-        if (
-            found is None
-            or stride[0] != stride[1]
-            or padding[0] != padding[1]
-            or x not in self.shapes
-        ):
+        is_square = stride[0] == stride[1] and padding[0] == padding[1]
+        if convolution is None or not is_square or x not in self.shapes:
             return
-        weight, block = found[0], stride[0]
+        weight = convolution[0]
+        block = stride[0]
         channels, *sides = weight.shape[1:]
         if channels % CHANNEL_MULTIPLE == 0 or min(sides) < block:
             return
         taps = [-(-side // block) for side in sides]
-        size = [
-            length + tap - 1 for length, tap in zip(self.shapes[node][0][2:], taps, strict=True)
-        ]
+        out_lengths = self.shapes[node][0][2:]
+        size = [length + tap - 1 for length, tap in zip(out_lengths, taps, strict=True)]
         wide = -(-channels * block**2 // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
-        factor, offset = [1.0] * channels, [0.0] * channels
+        factor = [1.0] * channels
+        offset = [0.0] * channels
         if self.affine is not None and node is self.affine[0]:
             (x,) = self.module.graph.find_nodes(op="placeholder")
-            factor, offset = (values.tolist() for values in self.affine[1:])
+            factor = self.affine[1].tolist()
+            offset = self.affine[2].tolist()
         with node.graph.inserting_before(node):
             arguments = (x, block, padding[0], size, wide, factor, offset)
             cells = node.graph.call_function(layers.space_to_depth, arguments)
-        new = hold(self.module, node, _of_cells(weight, block, taps, wide))
-        node.args = (cells, new, node.args[2], (1, 1), (0, 0), (1, 1), 1)
+        wide_weight = hold(self.module, node, _of_cells(weight, block, taps, wide))
+        node.args = (cells, wide_weight, node.args[2], (1, 1), (0, 0), (1, 1), 1)
 
     def _merge_biases(self, addition: fx.Node) -> None:
         """Where two convolutions are added, one of them can have the biases of both."""
         nodes = addition.all_input_nodes  # one, if a tensor is added to itself
-        if len(nodes) != 2 or any(
-            node.target is not torch.conv2d or len(node.users) > 1 for node in nodes
-        ):
+        if len(nodes) != 2:
+            return
+        if any(node.target is not torch.conv2d or len(node.users) > 1 for node in nodes):
             return
         first, second = nodes
-        biases = [constant(self.module, node.args[2]) for node in (first, second)]
-        if biases[0] is None or biases[1] is None or biases[0].shape != biases[1].shape:
+        first_bias = constant(self.module, first.args[2])
+        second_bias = constant(self.module, second.args[2])
+        if first_bias is None or second_bias is None or first_bias.shape != second_bias.shape:
             return
-        both = hold(self.module, first, biases[0] + biases[1])
+        both = hold(self.module, first, first_bias + second_bias)
         first.args = (*first.args[:2], both, *first.args[3:])
         second.args = (*second.args[:2], None, *second.args[3:])
 
     def _fuse_relu(self, relu: fx.Node) -> None:
         """Replace a ReLU, and the convolution and the addition before it, by one operation."""
         (argument,) = relu.all_input_nodes
-        pairs: Iterable[tuple[fx.Node, fx.Node | None]] = [(argument, None)]
+        pairs: list[tuple[fx.Node, fx.Node | None]] = [(argument, None)]
         if argument.target is torch.add and len(argument.users) == 1:
-            both = permutations(argument.all_input_nodes, 2)
             pairs = [
                 (one, other)
-                for one, other in both
+                for one, other in permutations(argument.all_input_nodes, 2)
                 if self.shapes.get(one) == self.shapes.get(other)
             ]
         for convolution, added in pairs:
@@ -150,82 +161,90 @@ class Fusion:
         return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
 
     def _fuse_upsampling(self, relu: fx.Node, node: fx.Node, added: fx.Node) -> bool:
-        """Replace a transposed convolution without overlap, whose result has no other use; returns whether it is one.
+        """Replace a transposed convolution without overlap, whose result has no other use.
 
         A matrix product computes all pixels of a cell, and the addition moves them to their places.
+
+        Returns:
+            Whether the node is such a convolution.
         """
         if node.target is not torch.conv_transpose2d or len(node.users) > 1:
             return False
-        found, (x, _, _, stride, *geometry) = (
-            constants(self.module, node.args[1:3]),
-            _arguments(node),
-        )
-        if found is None or geometry != [
-            (0, 0),
-            (0, 0),
-            1,
-            (1, 1),
-        ]:  # padding, padding of outputs, groups, dilation
+        tensors = constants(self.module, node.args[1:3])
+        x, _, _, stride, *geometry = _arguments(node)
+        if tensors is None or geometry != _NO_OVERLAP:
             return False
-        weight, bias = found
+        weight, bias = tensors
         inputs, channels, *sides = weight.shape
         if sides != list(stride) or sides[0] != sides[1] or channels % VECTOR:
             return False
         weights = hold(self.module, relu, weight.permute(2, 3, 1, 0).reshape(-1, inputs))
-        biases = None if bias is None else hold(self.module, relu, bias.repeat(sides[0] * sides[1]))
+        biases = None
+        if bias is not None:
+            biases = hold(self.module, relu, bias.repeat(sides[0] * sides[1]))
         with relu.graph.inserting_before(relu):
             product = relu.graph.call_function(pointwise, (x, weights, biases))
         self._replace(relu, layers.depth_to_space_add_relu, (product, added, sides[0]))
         return True
 
     def _as_matrix_product(self, node: fx.Node) -> None:
-        """A 1x1 convolution with a bias, because torch adds the bias of a convolution in a second, slow pass."""
-        found = self._convolution(node)
-        if found is None or found[1] is None or tuple(node.args[3:5]) != ((1, 1), (0, 0)):
+        """Replace a 1x1 convolution with a bias by a matrix product.
+
+        torch adds the bias of a convolution in a second, slow pass.
+        """
+        convolution = self._convolution(node)
+        if convolution is None or tuple(node.args[3:5]) != ((1, 1), (0, 0)):
             return
-        weight = found[0]
-        if tuple(weight.shape[2:]) == (1, 1) and all(
-            length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]
-        ):
+        weight, bias = convolution
+        if bias is None or tuple(weight.shape[2:]) != (1, 1):
+            return
+        if all(length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]):
             matrix = hold(self.module, node, weight.flatten(1))
             self._replace(node, pointwise, (node.args[0], matrix, node.args[2]))
 
     def _pool(self, node: fx.Node) -> None:
+        """Replace the pooling of square windows by our kernel."""
         x, *geometry, dilation, ceil_mode = _arguments(node)
-        pairs = [tuple(pair) for pair in geometry]
-        if dilation != (1, 1) or ceil_mode or any(pair[0] != pair[1] for pair in pairs):
+        if dilation != (1, 1) or ceil_mode or any(pair[0] != pair[1] for pair in geometry):
             return
+        size, stride, padding = (pair[0] for pair in geometry)
         shape = self.shapes[node][0]
-        if len(shape) == 4 and shape[1] % VECTOR == 0 and pairs[0][0] <= _LARGEST_POOL:
-            arguments = (x, *(pair[0] for pair in pairs))
-            self._replace(node, layers.max_pool, arguments)
+        if len(shape) == 4 and shape[1] % VECTOR == 0 and size <= _LARGEST_POOL:
+            self._replace(node, layers.max_pool, (x, size, stride, padding))
 
     def _normalise(self, node: fx.Node) -> None:
-        """Layer normalisation together with the addition before it, of which others need the sum."""
+        """Fuse a layer normalisation with the addition before it, of which others need the sum."""
         x, shape, weight_node, bias_node, epsilon = _arguments(node)
-        weight, bias = (constant(self.module, argument) for argument in (weight_node, bias_node))
+        weight = constant(self.module, weight_node)
+        bias = constant(self.module, bias_node)
         if weight is None or bias is None or len(shape) != 1 or not isinstance(x, fx.Node):
             return
         if len(weight) % VECTOR or len(weight) > _LONGEST_ROW:
             return
-        inputs: tuple[Any, Any] = (x, None)
-        if (
-            adds := x.target is torch.add
-            and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1
-        ):
-            inputs = (x.args[0], x.args[1])
-        with x.graph.inserting_after(x):
-            both = x.graph.call_function(layers.add_layer_norm)
-        with x.graph.inserting_before(both):
-            parameters = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
-            both.args = (*inputs, *parameters, epsilon)
-        with x.graph.inserting_after(both):
-            total, normal = (x.graph.call_function(operator.getitem, (both, i)) for i in (0, 1))
-        self.shapes[total], self.shapes[normal] = self.shapes[x], self.shapes[node]
+        adds = self._adds_equal_shapes(x)
+        inputs = (x.args[0], x.args[1]) if adds else (x, None)
+        graph = x.graph
+        with graph.inserting_after(x):
+            both = graph.call_function(layers.add_layer_norm)
+        with graph.inserting_before(both):
+            weight_there = graph.get_attr(str(weight_node.target))
+            bias_there = graph.get_attr(str(bias_node.target))
+            both.args = (*inputs, weight_there, bias_there, epsilon)
+        with graph.inserting_after(both):
+            total = graph.call_function(operator.getitem, (both, 0))
+            normal = graph.call_function(operator.getitem, (both, 1))
+        self.shapes[total] = self.shapes[x]
+        self.shapes[normal] = self.shapes[node]
         node.replace_all_uses_with(normal)
         node.graph.erase_node(node)
         if adds:
             x.replace_all_uses_with(total)
+
+    def _adds_equal_shapes(self, node: fx.Node) -> bool:
+        """Whether a node is the sum of tensors of one shape."""
+        if node.target is not torch.add:
+            return False
+        return len({self.shapes[argument][0] for argument in node.all_input_nodes}) == 1
 
 
 def pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -239,10 +258,14 @@ def _arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
 
 
-def _of_cells(weight: Tensor, block: int, taps: list[int], channels: int) -> Tensor:
-    """The weight of a convolution over cells of block x block pixels: (out, cell and channel, taps, taps)."""
-    out, own, *sides = weight.shape
-    weight = F.pad(weight, (0, taps[1] * block - sides[1], 0, taps[0] * block - sides[0]))
-    cells = weight.view(out, own, taps[0], block, taps[1], block).permute(0, 3, 5, 1, 2, 4)
+def _of_cells(weight: Tensor, block: int, taps: list[int], wide: int) -> Tensor:
+    """The weight of a convolution over cells of block x block pixels.
+
+    Its shape is (out, wide, taps, taps), where `wide` counts the pixels of a cell and their
+    channels, filled up with zeros.
+    """
+    out, channels, height, width = weight.shape
+    weight = F.pad(weight, (0, taps[1] * block - width, 0, taps[0] * block - height))
+    cells = weight.view(out, channels, taps[0], block, taps[1], block).permute(0, 3, 5, 1, 2, 4)
     cells = cells.reshape(out, -1, *taps)
-    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1]))
+    return F.pad(cells, (0, 0, 0, 0, 0, wide - cells.shape[1]))

@@ -14,12 +14,14 @@ from smoothcert.kernels.nvrtc import Kernel, defines, read_source
 CHANNEL_MULTIPLE = 8
 """Tensor cores need channel counts that are multiples of this."""
 FUSED_DTYPES = (torch.bfloat16, torch.float16)
-"""The number formats in which there are fused kernels."""
+"""The number formats for which there are fused kernels."""
 VECTOR = 8
 """Numbers that a thread reads at once; channel counts must be multiples of it."""
 _VECTOR_BYTES = 16
 _THREADS = 256
+"""Threads per block."""
 _WARP = 32
+"""Threads per warp."""
 
 
 class _Arguments(ctypes.Structure):
@@ -35,23 +37,31 @@ class _Arguments(ctypes.Structure):
 def _launch(
     name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any
 ) -> None:
-    """Run a kernel of layers.cu with this many threads."""
+    """Run a kernel of layers.cu with this many threads.
+
+    Args:
+        name: The kernel.
+        like: A tensor with the device and the number format of all others.
+        threads: How many threads.
+        constants: Constants of the source, by name.
+        **arguments: The members of `_Arguments`. The default of `count` is the number of threads.
+    """
     arguments.setdefault("count", threads)
-    tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
-    if like.dtype not in FUSED_DTYPES or any(tensor.dtype != like.dtype for tensor in tensors):
-        raise TypeError(
-            f"{name} takes tensors in bfloat16 or in float16, not in {like.dtype} or in several formats"
-        )
+    pointers = {}
+    dtypes = {like.dtype}
+    for key, value in arguments.items():
+        if isinstance(value, Tensor):
+            dtypes.add(value.dtype)
+            value = value.data_ptr()
+        pointers[key] = value
+    if len(dtypes) > 1 or like.dtype not in FUSED_DTYPES:
+        raise TypeError(f"{name} takes tensors in bfloat16 or in float16, not in {dtypes}")
     common = {
         name.upper(): 1,
         "THREADS": _THREADS,
         "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16),
     }
     kernel = _kernel(name, tuple(defines(**common, **constants)), like.device)
-    pointers = {
-        key: value.data_ptr() if isinstance(value, Tensor) else value
-        for key, value in arguments.items()
-    }
     kernel.launch(-(-threads // _THREADS), _THREADS, _Arguments(**pointers))
 
 
@@ -70,9 +80,9 @@ def _aligned(
 ) -> Tensor:
     """The tensor without gaps, and at an address from which a thread can read 16 bytes at once."""
     tensor = tensor.contiguous(memory_format=memory_format)
-    return (
-        tensor.clone(memory_format=memory_format) if tensor.data_ptr() % _VECTOR_BYTES else tensor
-    )
+    if tensor.data_ptr() % _VECTOR_BYTES:
+        tensor = tensor.clone(memory_format=memory_format)
+    return tensor
 
 
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:
@@ -100,11 +110,19 @@ def space_to_depth(
     factor: list[float],
     offset: list[float],
 ) -> Tensor:
-    """Cells of block x block pixels as channels, of inputs that are first scaled and shifted channel by channel."""
+    """Cells of block x block pixels as channels.
+
+    The inputs are first scaled and shifted channel by channel.
+    """
     x = x.contiguous(memory_format=torch.channels_last)
     out = _images(x, channels, *size)
-    constants = _sizes(x, out) | {"BLOCK": block, "PADDING": padding, "OUT_CHANNELS": channels}
-    constants |= {"FACTOR": _literals(factor), "OFFSET": _literals(offset)}
+    constants = _sizes(x, out) | {
+        "BLOCK": block,
+        "PADDING": padding,
+        "OUT_CHANNELS": channels,
+        "FACTOR": _literals(factor),
+        "OFFSET": _literals(offset),
+    }
     _launch("space_to_depth", x, out.numel() // VECTOR, constants, x=x, out=out)
     return out
 
@@ -122,28 +140,37 @@ def max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
 def add_layer_norm(
     x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """The sum of two tensors, and its layer normalisation. Without `y`, the kernel returns no sum."""
-    x, weight, bias = (_aligned(tensor) for tensor in (x, weight, bias))
+    """The sum of two tensors, and its layer normalisation. Without `y`, the sum is empty."""
+    x = _aligned(x)
+    weight = _aligned(weight)
+    bias = _aligned(bias)
     out = torch.empty_like(x)
-    added = torch.empty_like(x) if y is not None else x.new_empty(0)
-    y = y if y is None else _aligned(y)
-    rows, constants = x.numel() // len(weight), {"WIDTH": len(weight), "ADDS": int(y is not None)}
-    arguments = {
-        "x": x,
-        "y": y,
-        "weight": weight,
-        "bias": bias,
-        "out": out,
-        "sum": added,
-        "epsilon": epsilon,
-    }
-    _launch("add_layer_norm", x, rows * _WARP, constants, **arguments, count=rows)
-    return added, out
+    total = x.new_empty(0)
+    if y is not None:
+        y = _aligned(y)
+        total = torch.empty_like(x)
+    rows = x.numel() // len(weight)
+    _launch(
+        "add_layer_norm",
+        x,
+        rows * _WARP,
+        {"WIDTH": len(weight), "ADDS": int(y is not None)},
+        x=x,
+        y=y,
+        weight=weight,
+        bias=bias,
+        out=out,
+        sum=total,
+        epsilon=epsilon,
+        count=rows,
+    )
+    return total, out
 
 
 def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
     """The inverse of `space_to_depth`, followed by an addition and a ReLU."""
-    x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
+    x = _aligned(x, torch.channels_last)
+    added = _aligned(added, torch.channels_last)
     out = torch.empty_like(added)
     constants = {
         "CHANNELS": added.shape[1],
@@ -158,7 +185,10 @@ def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
 def convolution_relu(
     x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any
 ) -> Tensor:
-    """A convolution, an addition and a ReLU. `geometry` stands for stride, padding, dilation and groups."""
+    """A convolution, an addition and a ReLU.
+
+    `geometry` stands for stride, padding, dilation and groups.
+    """
     if x.is_cuda:
         try:
             if added is None:
@@ -169,4 +199,6 @@ def convolution_relu(
         except RuntimeError:  # cuDNN has no such kernel for this shape or this device
             pass
     y = torch.conv2d(x, weight, bias, *geometry)
-    return (y if added is None else y + added).relu()
+    if added is not None:
+        y = y + added
+    return y.relu()

@@ -1,8 +1,8 @@
-"""CUDA C++ that is compiled when it is needed: NVRTC, which torch brings along, and the driver load and launch it.
+"""CUDA C++ that is compiled when it is needed, by NVRTC, and launched by the CUDA driver.
 
-A user needs neither a CUDA toolkit nor another package: torch brings `cuda.bindings` only from version 2.10 on, so this
-module calls both libraries by ctypes. Compiled kernels are cached on disk, so that only the first run on a machine
-compiles.
+A user needs neither a CUDA toolkit nor another package: torch brings NVRTC along. It brings
+`cuda.bindings` only from version 2.10 on, so this module calls both libraries by ctypes. Compiled
+kernels are cached on disk, so that only the first run on a machine compiles.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from smoothcert.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
-# Constants of cuda.h.
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+"""A constant of cuda.h."""
+_TENSOR_CORE_CAPABILITY = (8, 0)
+"""Devices from this compute capability on have the instructions that our kernels use."""
+_DIGEST_BYTES = 32
+"""Of SHA-256. Cached files begin with the digest of the rest."""
 
 
 class CudaError(RuntimeError):
@@ -38,16 +42,15 @@ def runs_kernels(device: torch.device) -> bool:
     return (
         device.type == "cuda"
         and not torch.version.hip
-        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and torch.cuda.get_device_capability(device) >= _TENSOR_CORE_CAPABILITY
     )
 
 
 @cache
 def read_source(*names: str) -> str:
     """The CUDA C++ of these files of this folder, after the instructions that all kernels use."""
-    return "\n".join(
-        (Path(__file__).parent / f"{name}.cu").read_text() for name in ("instructions", *names)
-    )
+    folder = Path(__file__).parent
+    return "\n".join((folder / f"{name}.cu").read_text() for name in ("instructions", *names))
 
 
 def defines(**values: object) -> list[str]:
@@ -77,36 +80,44 @@ class Kernel:
         self.shared_memory = shared_memory
         torch.cuda.init()  # type: ignore[no-untyped-call]
         index = torch.cuda.current_device() if device.index is None else device.index
-        major, minor = torch.cuda.get_device_capability(index)
+        capability = torch.cuda.get_device_capability(index)
         self._device = torch.device("cuda", index)
-        number, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._context = ctypes.c_void_p()
+        self._function = ctypes.c_void_p()
+        number = ctypes.c_int()
         _call_driver("cuDeviceGet", ctypes.byref(number), index)
         _call_driver("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), number)
-        self._function = ctypes.c_void_p()
         with self._current_context():
             try:
-                self._load(compiled(source, options, (major, minor)), name)
+                self._load(compiled(source, options, capability), name)
             except CudaError as error:  # the cached file may be from another driver
                 log.info("a compiled kernel cannot be loaded and is compiled again: %s", error)
-                self._load(compiled(source, options, (major, minor), use_cache=False), name)
-            sizes = ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES), ctypes.c_int(shared_memory)
-            _call_driver("cuFuncSetAttribute", self._function, *sizes)
+                self._load(compiled(source, options, capability, use_cache=False), name)
+            _call_driver(
+                "cuFuncSetAttribute",
+                self._function,
+                ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES),
+                ctypes.c_int(shared_memory),
+            )
 
     def resident_blocks(self, threads: int) -> int:
         """The number of blocks that run on one multiprocessor at the same time."""
         blocks = ctypes.c_int()
         with self._current_context():
-            sizes = ctypes.c_int(threads), ctypes.c_size_t(self.shared_memory)
             _call_driver(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor",
                 ctypes.byref(blocks),
                 self._function,
-                *sizes,
+                ctypes.c_int(threads),
+                ctypes.c_size_t(self.shared_memory),
             )
         return blocks.value
 
     def launch(self, blocks: int, threads: int, arguments: ctypes.Structure) -> None:
-        """Launch the kernel on torch's current stream of its device. A CUDA graph can capture the launch."""
+        """Launch the kernel on torch's current stream of its device.
+
+        A CUDA graph can capture the launch.
+        """
         stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
         sizes = (ctypes.c_uint(size) for size in (blocks, 1, 1, threads, 1, 1, self.shared_memory))
@@ -120,7 +131,7 @@ class Kernel:
 
     @contextmanager
     def _current_context(self) -> Iterator[None]:
-        """A thread may use another device, or none so far."""
+        """Make the device of the kernel current; a thread may use another one, or none so far."""
         _call_driver("cuCtxPushCurrent_v2", self._context)
         try:
             yield
@@ -138,36 +149,45 @@ def compiled(
     """
     architecture = _architecture(capability)
     flags = [*options, f"--gpu-architecture={architecture}", "--std=c++17"]
-    version = ctypes.c_int(), ctypes.c_int()
-    _call_nvrtc("Version", *map(ctypes.byref, version))
-    key = hashlib.sha256(
-        "\0".join([source, *flags, str([number.value for number in version])]).encode()
-    ).hexdigest()
+    key = hashlib.sha256("\0".join([source, *flags, _version()]).encode()).hexdigest()
     path = cache_folder() / f"{key}.cubin"
-    if use_cache:
-        with suppress(OSError):
-            content = path.read_bytes()
-            if (
-                hashlib.sha256(content[32:]).digest() == content[:32]
-            ):  # otherwise, the file is damaged
-                return content[32:]
+    image = _read_cached(path) if use_cache else None
+    if image is not None:
+        return image
     image = _compile(source, flags, "CUBIN" if architecture.startswith("sm_") else "PTX")
     try:
         write_whole(path, hashlib.sha256(image).digest() + image)
-    except (
-        InvalidInput
-    ) as error:  # without a writable folder, or if another process writes the same file
+    except InvalidInput as error:  # the folder is not writable, or another process writes the file
         log.info("compiled kernels are not cached: %s", error)
     return image
 
 
 def cache_folder() -> Path:
-    """The folder of compiled kernels. The environment variable SMOOTHCERT_KERNELS names another one."""
-    if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
+    """The folder of compiled kernels, which the variable SMOOTHCERT_KERNELS can name."""
+    chosen = os.environ.get("SMOOTHCERT_KERNELS")
+    if chosen:
         return Path(chosen)
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smoothcert" / "kernels"
-    )
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "smoothcert" / "kernels"
+
+
+def _version() -> str:
+    """The version of NVRTC, such as "[12, 8]"."""
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
+    _call_nvrtc("Version", ctypes.byref(major), ctypes.byref(minor))
+    return str([major.value, minor.value])
+
+
+def _read_cached(path: Path) -> bytes | None:
+    """The machine code in a cached file; None if there is no file, or if it is damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest = content[:_DIGEST_BYTES]
+    image = content[_DIGEST_BYTES:]
+    return image if hashlib.sha256(image).digest() == digest else None
 
 
 def _compile(source: str, flags: list[str], kind: str) -> bytes:
@@ -178,9 +198,8 @@ def _compile(source: str, flags: list[str], kind: str) -> bytes:
     try:
         encoded = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
         if _nvrtc().nvrtcCompileProgram(program, len(flags), encoded):
-            raise CudaError(
-                f"NVRTC cannot compile a kernel: {_result(program, 'ProgramLog').decode()}"
-            )
+            messages = _result(program, "ProgramLog").decode()
+            raise CudaError(f"NVRTC cannot compile a kernel: {messages}")
         return _result(program, kind)
     finally:
         _nvrtc().nvrtcDestroyProgram(ctypes.byref(program))
@@ -195,7 +214,10 @@ def _result(program: ctypes.c_void_p, kind: str) -> bytes:
 
 
 def _architecture(capability: tuple[int, int]) -> str:
-    """The target: machine code or, for a device that NVRTC does not know, PTX, which the driver compiles."""
+    """The target: machine code or, for a device that NVRTC does not support, PTX.
+
+    The driver compiles PTX.
+    """
     count = ctypes.c_int()
     _call_nvrtc("GetNumSupportedArchs", ctypes.byref(count))
     supported = (ctypes.c_int * count.value)()
@@ -205,21 +227,22 @@ def _architecture(capability: tuple[int, int]) -> str:
         return f"sm_{wanted}"
     older = [architecture for architecture in supported if architecture < wanted]
     if not older:
-        raise CudaError(
-            f"NVRTC does not support devices of compute capability {capability[0]}.{capability[1]}"
-        )
+        major, minor = capability
+        raise CudaError(f"NVRTC does not support devices of compute capability {major}.{minor}")
     return f"compute_{max(older)}"
 
 
 def _call_driver(function: str, *arguments: Any) -> None:
-    if status := getattr(_driver(), function)(*arguments):
+    status = getattr(_driver(), function)(*arguments)
+    if status:
         text = ctypes.c_char_p()
         _driver().cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
         raise CudaError(f"the CUDA driver reports: {(text.value or b'unknown error').decode()}")
 
 
 def _call_nvrtc(function: str, *arguments: Any) -> None:
-    if status := getattr(_nvrtc(), f"nvrtc{function}")(*arguments):
+    status = getattr(_nvrtc(), f"nvrtc{function}")(*arguments)
+    if status:
         raise CudaError(f"NVRTC reports: {_nvrtc().nvrtcGetErrorString(status).decode()}")
 
 
@@ -251,5 +274,6 @@ def _nvrtc_candidates(major: int) -> Iterator[str]:
     packages = Path(torch.__file__).parent.parent
     for folder in (packages / "nvidia", packages / "torch" / "lib"):
         yield from (str(path) for path in sorted(folder.rglob(name)))
-    if found := ctypes.util.find_library("nvrtc"):
-        yield found
+    installed = ctypes.util.find_library("nvrtc")
+    if installed:
+        yield installed

@@ -1,9 +1,9 @@
 """Runs a CIFAR ResNet with one kernel per stage.
 
-Weights lie in the order in which the kernel reads them. A tensor core multiplies pixels by a matrix of 16 input
-channels and 8 output channels. Lane l of a warp holds 4 of its elements: the output channel l / 4, and the input
-channels k, k + 1, k + 8 and k + 9, where k is twice the remainder of l / 4. They are 8 bytes, and the 32 lanes read
-256 bytes in a row.
+Weights lie in the order in which the kernel reads them. A tensor core multiplies pixels by a matrix
+of 16 input channels and 8 output channels. Lane l of a warp holds 4 of its elements: the output
+channel l / 4, and the input channels k, k + 1, k + 8 and k + 9, where k is twice the remainder of
+l / 4. They are 8 bytes, and the 32 lanes read 256 bytes in a row.
 """
 
 from __future__ import annotations
@@ -18,20 +18,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.kernels.evaluation import Unexpected
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.layout import Layout, layouts
 from smoothcert.kernels.nvrtc import Kernel, defines, read_source, runs_kernels
 from smoothcert.kernels.resnet import Block, Convolution, Network
 from smoothcert.noises.base import Additive, AdditiveGrid, Draw
+from smoothcert.sampling.grid_noise import grid_noise
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
-_NO_NOISE, _NORMAL, _GRID = 0, 1, 2  # values of NOISE in stage.cu
-_BATCH = 4096  # about this many rows keep the device busy long enough
+"""The number formats, and their values of HALF_IS_BFLOAT16 in stage.cu."""
+# Values of NOISE in stage.cu.
+_NO_NOISE = 0
+_NORMAL = 1
+_GRID = 2
+_BATCH = 4096
+"""About this many rows keep the device busy long enough."""
+_MOST_INPUT_CHANNELS = 4
+_CHANNEL_MULTIPLE = 16
+"""Input channels of the matrix that a tensor core multiplies by."""
 
 _POINTERS = (
-    "inputs rows affine hidden shortcut weights biases next_weights next_biases next_hidden next_shortcut linear "
-    "linear_bias labels logits table"
+    "inputs rows affine hidden shortcut weights biases next_weights next_biases next_hidden "
+    "next_shortcut linear linear_bias labels logits table"
 )
 
 
@@ -56,8 +65,8 @@ class StageWeights:
         blocks: Residual blocks.
         next_channels: Channels of the next stage; 0 in the last stage.
         next_size: Side length of the next stage's activations.
-        tensors: Weights and biases by their names in stage.cu: those of the 3x3 convolutions, and those of the
-            convolutions that lead to the next stage.
+        tensors: Weights and biases by their names in stage.cu: those of the 3x3 convolutions, and
+            those of the convolutions that lead to the next stage.
     """
 
     channels: int
@@ -69,58 +78,62 @@ class StageWeights:
 
 
 def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> list[StageWeights]:
-    """The stages of a network on a device, with weights that are rounded once. Biases stay in float32.
+    """The stages of a network on a device, with weights that are rounded once.
+
+    Biases stay in float32.
 
     Raises:
         Unexpected: The network has a shape that the kernel does not support.
     """
-    stages = network.stages
-    if network.shape[0] > 4 or network.first.stride != 1:
+    if network.shape[0] > _MOST_INPUT_CHANNELS or network.first.stride != 1:
         raise Unexpected("the first convolution has more than 4 input channels or a stride")
-    if not stages[0]:
+    if not network.stages[0]:
         raise Unexpected("the first block changes the shape")
     packed = []
     size = network.shape[1]
-    for number, stage in enumerate(stages):
-        convolutions = [
-            convolution for block in stage for convolution in (block.first, block.second)
-        ]
-        if number:  # the kernel before this one computes the first convolution of the strided block
-            convolutions = convolutions[1:]
-        channels = convolutions[0].channels
-        if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
-            raise Unexpected("the width changes within a stage")
-        if not number and network.first.channels != channels:
-            raise Unexpected("the first convolution has another width than the first stage")
-        tensors = _pack_stage(None if number else network.first, convolutions)
-        next_channels = next_size = 0
-        if number + 1 < len(stages):
-            following = stages[number + 1][0]
-            next_channels, stride = following.first.channels, following.first.stride
-            if stride not in (1, 2) or size % stride or next_channels % 16:
-                raise Unexpected("a stage has an unusual width or stride")
-            next_size = size // stride
-            tensors |= _pack_next(following)
-        for name, tensor in tensors.items():
-            tensors[name] = tensor.to(device, dtype if name.endswith("weights") else tensor.dtype)
-        packed.append(StageWeights(channels, size, len(stage), next_channels, next_size, tensors))
-        size = next_size
+    for number in range(len(network.stages)):
+        stage = _pack_stage(network, number, size)
+        for name, tensor in stage.tensors.items():
+            kept_dtype = dtype if name.endswith("weights") else tensor.dtype
+            stage.tensors[name] = tensor.to(device, kept_dtype)
+        packed.append(stage)
+        size = stage.next_size
     return packed
 
 
-class StageClassifier:
-    """A CIFAR ResNet on a CUDA device: from a batch of noisy inputs to one class per row.
+def _pack_stage(network: Network, number: int, size: int) -> StageWeights:
+    """A stage with activations of this side length, in float32."""
+    blocks = network.stages[number]
+    convolutions = [convolution for block in blocks for convolution in (block.first, block.second)]
+    if number:  # the kernel before this one computes the first convolution of the strided block
+        del convolutions[0]
+    channels = convolutions[0].channels
+    if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
+        raise Unexpected("the width changes within a stage")
+    if number == 0 and network.first.channels != channels:
+        raise Unexpected("the first convolution has another width than the first stage")
+    tensors = _pack_convolutions(None if number else network.first, convolutions)
+    if number + 1 == len(network.stages):
+        return StageWeights(channels, size, len(blocks), 0, 0, tensors)
+    next_block = network.stages[number + 1][0]
+    next_channels = next_block.first.channels
+    stride = next_block.first.stride
+    if stride not in (1, 2) or size % stride or next_channels % _CHANNEL_MULTIPLE:
+        raise Unexpected("a stage has an unusual width or stride")
+    tensors |= _pack_next(next_block)
+    return StageWeights(channels, size, len(blocks), next_channels, size // stride, tensors)
 
-    A row whose logits are not finite gets the number of classes, which is not a class. The result for a row does not
-    depend on the other rows. Batches may have any size.
+
+class StageClassifier(KernelClassifier):
+    """A CIFAR ResNet on a CUDA device.
 
     Args:
         network: The network.
         dtype: The number format of weights and activations: bfloat16 or float16.
         device: The CUDA device.
         chosen: A layout for each stage. Default: the most promising ones.
-        draw: The noise of the run, if it is known. Its kernel is compiled together with the others. The kernels of
-            other noises are compiled when they are needed.
+        draw: The noise of the run, if it is decided. Its kernel is compiled together with the
+            others. The kernels of other noises are compiled when they are needed.
 
     Raises:
         Unexpected: The network does not fit, or the device is too old.
@@ -138,21 +151,13 @@ class StageClassifier:
     ) -> None:
         if dtype not in _DTYPES or not runs_kernels(device):
             raise Unexpected(f"there are no kernels for {dtype} on {device}")
-        device = (
-            torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
-        )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         packed = pack_network(network, dtype, device)
         properties: Any = torch.cuda.get_device_properties(device)
-        if chosen is None:
-            memory = (
-                properties.shared_memory_per_block_optin,
-                properties.shared_memory_per_multiprocessor,
-            )
-            fitting = [layouts(stage.channels, stage.size, *memory) for stage in packed]
-            if not all(fitting):
-                raise Unexpected("the activations of a stage do not fit into shared memory")
-            chosen = [found[0] for found in fitting]
         self._multiprocessors: int = properties.multi_processor_count
+        if chosen is None:
+            chosen = [_best_layout(stage, properties) for stage in packed]
         self._load(network, packed, chosen)
         with ThreadPoolExecutor() as pool:  # NVRTC compiles several programs at a time
             stages = [pool.submit(self._compile, number) for number in range(len(packed))]
@@ -162,25 +167,23 @@ class StageClassifier:
             self._drawing = {noise: drawing.result()} if drawing else {}
 
     def _load(self, network: Network, packed: list[StageWeights], chosen: Sequence[Layout]) -> None:
-        self.shape, self.classes = network.shape, network.classes
-        self.dtype, self.device = (
-            packed[0].tensors["weights"].dtype,
-            packed[0].tensors["weights"].device,
-        )
-        self.layouts, self._stages = list(chosen), packed
-        affine = torch.stack([network.factor, network.offset], 1)
-        shared = {
-            "affine": affine,
-            "linear": network.linear.T.contiguous(),
-            "linear_bias": network.linear_bias,
+        weights = packed[0].tensors["weights"]
+        self.shape = network.shape
+        self.classes = network.classes
+        self.dtype = weights.dtype
+        self.device = weights.device
+        self.layouts = list(chosen)
+        self._stages = packed
+        self._shared = {
+            "affine": torch.stack([network.factor, network.offset], 1).to(self.device),
+            "linear": network.linear.T.contiguous().to(self.device),
+            "linear_bias": network.linear_bias.to(self.device),
         }
-        self._shared = {name: tensor.to(self.device) for name, tensor in shared.items()}
 
     def __call__(self, noisy: Tensor) -> Tensor:
         return self._run(noisy.contiguous(memory_format=torch.channels_last))
 
     def logits(self, noisy: Tensor) -> Tensor:
-        """The logits of each row, in float32."""
         logits = torch.empty((len(noisy), self.classes), device=self.device, dtype=torch.float32)
         self._run(noisy.contiguous(memory_format=torch.channels_last), logits=logits)
         return logits
@@ -188,21 +191,13 @@ class StageClassifier:
     def with_noise(
         self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw
     ) -> Tensor:
-        """The class of each row, where the kernel draws the noise and adds it, as `PhiloxStream` does.
-
-        Args:
-            inputs: The clean inputs, by slot.
-            rows: Slot, id and sample of every row, as `VoteCounter` has them.
-            count: How many rows there are.
-            seed: The key of the noise.
-            draw: How the noise is drawn; one for which the stream has a `kernel_draw`.
-        """
         return self._run(inputs, rows=rows, count=count, seed=seed, draw=draw)
 
     def best_batch(self) -> int:
         """A batch that keeps all multiprocessors busy until the end.
 
-        The last blocks of a kernel leave a part of the device idle, so the batch is a multiple of what runs at once.
+        The last blocks of a kernel leave a part of the device idle, so the batch is a multiple of
+        what runs at once.
         """
         waves = [
             kernel.resident_blocks(layout.threads) * self._multiprocessors * layout.images
@@ -223,7 +218,8 @@ class StageClassifier:
         )
 
     def _compile(self, number: int, noise: int = _NO_NOISE) -> Kernel:
-        source, memory = read_source("noise", "stage"), self.layouts[number].shared_memory
+        source = read_source("noise", "stage")
+        memory = self.layouts[number].shared_memory
         return Kernel(source, "stage", self._options(number, noise), self.device, memory)
 
     def _options(self, number: int, noise: int) -> list[str]:
@@ -260,18 +256,29 @@ class StageClassifier:
         hidden: Tensor | None = None
         shortcut: Tensor | None = None
         for number, (stage, layout) in enumerate(zip(self._stages, self.layouts, strict=True)):
-            next_hidden, next_shortcut = (
-                self._activations(stage, count),
-                self._activations(stage, count),
+            next_hidden = self._activations(stage, count)
+            next_shortcut = self._activations(stage, count)
+            pointers = _pointers(
+                **stage.tensors,
+                hidden=hidden,
+                shortcut=shortcut,
+                next_hidden=next_hidden,
+                next_shortcut=next_shortcut,
             )
-            own = _pointers(**stage.tensors, hidden=hidden, shortcut=shortcut)
-            own |= _pointers(next_hidden=next_hidden, next_shortcut=next_shortcut)
             arguments = Arguments(
-                **shared, **own, seed=seed, blocks=stage.blocks, count=count, classes=self.classes
+                **shared,
+                **pointers,
+                seed=seed,
+                blocks=stage.blocks,
+                count=count,
+                classes=self.classes,
             )
-            kernel = self._drawing[noise] if number == 0 and noise else self._kernels[number]
+            kernel = self._kernels[number]
+            if number == 0 and noise:
+                kernel = self._drawing[noise]
             kernel.launch(ceil(count / layout.images), layout.threads, arguments)
-            hidden, shortcut = next_hidden, next_shortcut
+            hidden = next_hidden
+            shortcut = next_shortcut
         return labels
 
     def _activations(self, stage: StageWeights, count: int) -> Tensor | None:
@@ -283,24 +290,42 @@ class StageClassifier:
         )
 
 
+def _best_layout(stage: StageWeights, properties: Any) -> Layout:
+    """The most promising layout of a stage on a device with these properties."""
+    fitting = layouts(
+        stage.channels,
+        stage.size,
+        properties.shared_memory_per_block_optin,
+        properties.shared_memory_per_multiprocessor,
+    )
+    if not fitting:
+        raise Unexpected("the activations of a stage do not fit into shared memory")
+    return fitting[0]
+
+
 def _noise_constant(draw: Draw | None) -> int:
     """The constant NOISE of the kernel that draws this noise."""
     if type(draw) is AdditiveGrid:
         return _GRID
-    return _NORMAL if type(draw) is Additive and draw.law == "normal" else _NO_NOISE
+    if type(draw) is Additive and draw.law == "normal":
+        return _NORMAL
+    return _NO_NOISE
 
 
 def _noise_arguments(draw: Draw | None, device: torch.device) -> dict[str, Any]:
     if isinstance(draw, AdditiveGrid):
         grid = grid_noise(draw, device)
-        numbers = {
+        return {
+            "table": grid.table.data_ptr(),
+            "length": len(grid.table),
             "smallest": grid.smallest,
             "ratio": grid.ratio,
             "tail": grid.tail,
             "scale": grid.step,
         }
-        return _pointers(table=grid.table) | {"length": len(grid.table)} | numbers
-    return {"scale": draw.drawn_scale} if isinstance(draw, Additive) else {}
+    if isinstance(draw, Additive):
+        return {"scale": draw.drawn_scale}
+    return {}
 
 
 def _pointers(**tensors: Tensor | None) -> dict[str, int]:
@@ -312,20 +337,22 @@ def _pack_matrices(matrices: Tensor) -> Tensor:
     lane = torch.arange(32)
     inner = (lane % 4 * 2)[:, None] + torch.tensor([0, 1, 8, 9])
     *others, inputs, outputs = matrices.shape
-    tiles = matrices.reshape(*others, inputs // 16, 16, outputs // 8, 8).movedim(
-        -3, -2
-    )  # (..., k, n, 16, 8)
+    tiles = matrices.reshape(*others, inputs // 16, 16, outputs // 8, 8)
+    tiles = tiles.movedim(-3, -2)  # (..., k, n, 16, 8)
     return tiles[..., inner, (lane // 4)[:, None]].contiguous()
 
 
 def _pack_convolution(weight: Tensor) -> Tensor:
-    """A 3x3 convolution as steps: (16 input channels, column of the filter), each with its three rows."""
+    """A 3x3 convolution as steps of 16 input channels and a column of the filter, with its rows."""
     packed = _pack_matrices(weight.permute(2, 3, 1, 0))  # (row, column, k, n, lane, 4)
     return packed.permute(2, 1, 0, 3, 4, 5).contiguous()
 
 
 def _pack_first(weight: Tensor) -> Tensor:
-    """The first convolution as a single step: 4 columns of the filter times 4 input channels, filled up with zeros."""
+    """The first convolution as a single step of 4 columns of the filter and 4 input channels.
+
+    Missing columns and channels are filled up with zeros.
+    """
     outputs, inputs = weight.shape[:2]
     filled = weight.new_zeros((3, 4, 4, outputs))  # (row, column, channel, output)
     filled[:, :3, :inputs] = weight.permute(2, 3, 1, 0)
@@ -333,25 +360,30 @@ def _pack_first(weight: Tensor) -> Tensor:
 
 
 def _pack_next(block: Block) -> dict[str, Tensor]:
-    """The convolutions that lead to the next stage, which begins with this block: first 3x3, then 1x1."""
+    """The 3x3 and the 1x1 convolution that lead to the next stage, which begins with this block."""
     assert block.shortcut is not None
-    both = block.first, block.shortcut
-    taps = (
-        convolution.weight.flatten(2).permute(2, 1, 0) for convolution in both
-    )  # (tap, input, output)
-    parts = [
-        _pack_matrices(matrices).movedim(1, 0).flatten() for matrices in taps
-    ]  # (k, tap, n, lane, 4)
+    weights = []
+    for convolution in (block.first, block.shortcut):
+        matrices = convolution.weight.flatten(2).permute(2, 1, 0)  # (tap, input, output)
+        packed = _pack_matrices(matrices).movedim(1, 0)  # (k, tap, n, lane, 4)
+        weights.append(packed.flatten())
     return {
-        "next_weights": torch.cat(parts),
-        "next_biases": torch.cat([convolution.bias for convolution in both]),
+        "next_weights": torch.cat(weights),
+        "next_biases": torch.cat([block.first.bias, block.shortcut.bias]),
     }
 
 
-def _pack_stage(first: Convolution | None, convolutions: list[Convolution]) -> dict[str, Tensor]:
+def _pack_convolutions(
+    first: Convolution | None, convolutions: list[Convolution]
+) -> dict[str, Tensor]:
     """The 3x3 convolutions of a stage, with one more step, which the kernel loads and ignores."""
-    parts = [] if first is None else [_pack_first(first.weight).flatten()]
-    parts += [_pack_convolution(convolution.weight).flatten() for convolution in convolutions]
-    parts.append(torch.zeros(3 * convolutions[0].channels // 8 * 32 * 4))
-    biases = [convolution.bias for convolution in ([] if first is None else [first]) + convolutions]
-    return {"weights": torch.cat(parts), "biases": torch.cat(biases)}
+    weights = []
+    biases = []
+    if first is not None:
+        weights.append(_pack_first(first.weight).flatten())
+        biases.append(first.bias)
+    for convolution in convolutions:
+        weights.append(_pack_convolution(convolution.weight).flatten())
+        biases.append(convolution.bias)
+    weights.append(torch.zeros(3 * convolutions[0].channels // 8 * 32 * 4))
+    return {"weights": torch.cat(weights), "biases": torch.cat(biases)}

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._users_code import import_users_module, users_code
+from smoothcert._user_errors import import_users_module, user_errors
 from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
 from smoothcert.models.base import (
     Classifier,
     check_classes,
+    copied,
+    evaluation_mode,
     import_path,
     like_weights,
     not_loaded,
@@ -111,7 +113,7 @@ def load_classifier(
         sigma, noise, denoiser = checkpoint.sigma, checkpoint.noise, checkpoint.denoiser
         found = replace(found, trained_sigma=sigma, trained_noise=noise, trained_denoiser=denoiser)
     if not (stochastic and names_code(spec)):
-        module.eval()
+        evaluation_mode(module)
     return replace(found, weights_hash=found.weights_hash or state_hash(module))
 
 
@@ -193,7 +195,7 @@ def make(spec: str, what: str = "model") -> tuple[str, Any]:
     if not callable(factory):
         raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
     hint = f"it is called without arguments and must return the {what}"
-    with _fresh_weights(), users_code(f"calling {name}", near=file, hint=hint):
+    with _fresh_weights(), user_errors(f"calling {name}", near=file, hint=hint):
         return name, factory if isinstance(factory, nn.Module) else factory()
 
 
@@ -245,6 +247,8 @@ def _described(model: Any, example: Tensor) -> Classifier:
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     """The number of logits for one input."""
+    if isinstance(model, nn.Module):
+        model = copied(model)  # a call may change the module
     with torch.inference_mode():
         output = answer(model, like_weights(example[None], model))
     if output.ndim == 1 and not output.is_floating_point():

@@ -10,18 +10,21 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import chain
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from smoothcert._agreement import Answer, in_full_batch, repeats, with_other_neighbours
-from smoothcert._users_code import where_raised
+from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied
 
@@ -34,6 +37,9 @@ _INPUTS_FOR_LABELS = (
 _NEEDS_GRADIENTS = re.compile(
     "does not require grad|saved for backward|inference tensor", re.IGNORECASE
 )
+
+
+_DYNAMIC_OPERATION = re.compile(r"\bquantized\.\w+_dynamic\(|\bquantized_(lstm|gru)")
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
@@ -200,14 +206,103 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
     Raises:
         InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
     """
-    for part in _parts(module):
-        if part.training and isinstance(
-            part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING
-        ):
-            raise InvalidInput(
-                f"the model is in training mode ({type(part).__name__}); call model.eval() first"
-            )
-    return find_logits(call(module, x), classes=classes, device=x.device)
+    with checking(module, x) as output:
+        return find_logits(output, classes=classes, device=x.device)
+
+
+@contextmanager
+def checking(model: Callable[[Tensor], Any], x: Tensor) -> Iterator[Any]:
+    """What a classifier returns for a batch. In this context, it may be called again to check it.
+
+    The modules of the user do not change. A classifier that is a module is checked in a copy. The
+    modules of a function are found when it calls them. In training mode, a module may change its
+    buffers, so these are restored.
+
+    Raises:
+        InvalidInput: A layer is in training mode, and was not called; or the classifier fails.
+    """
+    seeded = isinstance(model, SeededRows)
+    if isinstance(model, nn.Module):
+        for part in model.modules():
+            _check_layer(part, seeded=seeded)
+    function = model.model if isinstance(model, SeededRows) else model
+    buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
+    try:
+        if isinstance(function, nn.Module):
+            yield call(model, x)
+        else:
+            yield _watched_call(model, x, seeded, buffers)
+    finally:
+        for (part, name), (buffer, value) in buffers.items():
+            buffer.copy_(value)
+            setattr(part, name, buffer)
+
+
+def _watched_call(
+    function: Callable[[Tensor], Any],
+    x: Tensor,
+    seeded: bool,
+    buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]],
+) -> Any:
+    """What a function returns. The buffers of modules in training mode are collected with their values."""
+    thread = get_ident()
+
+    def before_call(module: nn.Module, inputs: Any) -> None:
+        if get_ident() != thread:  # another thread may train a network
+            return
+        # The layers of a TorchScript module are called without Python.
+        script = isinstance(module, torch.jit.ScriptModule)
+        for part in module.modules() if script else [module]:
+            _check_layer(part, seeded=seeded)
+            if getattr(part, "training", False):
+                for name, buffer in part.named_buffers(recurse=False):
+                    buffers.setdefault((part, name), (buffer, buffer.clone()))
+
+    hook = register_module_forward_pre_hook(before_call)
+    try:
+        with _uncompiled():
+            return call(function, x)
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """In this context, compiled modules run as they were written, so that their layers can be watched."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and the import takes seconds
+        yield
+        return
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
+        warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global")
+        yield
+
+
+def _check_layer(part: nn.Module, *, seeded: bool) -> None:
+    """Refuse a layer whose answer for an input depends on chance, or on the other rows of its batch.
+
+    With seeds of their own, rows are classified one at a time, and a layer may use random numbers.
+    """
+    kind = type(part)
+    dynamic = ".quantized.dynamic" in kind.__module__
+    if isinstance(part, torch.jit.ScriptModule):
+        kind = getattr(nn, part.original_name, kind)
+        dynamic = bool(_DYNAMIC_OPERATION.search(getattr(part, "code", "")))
+    changes = _BATCH_NORM if seeded else _CHANGES_IN_TRAINING
+    if getattr(part, "training", False) and issubclass(kind, changes):
+        raise InvalidInput(
+            "training-mode",
+            "the model is in training mode ({layer}); call model.eval() first",
+            layer=kind.__name__,
+        )
+    if dynamic and not seeded:
+        raise InvalidInput(
+            "dynamic-quantization",
+            "{layer} is quantized dynamically: it scales a batch by the largest value in it, so the "
+            "answer for an input depends on the other rows; quantize statically, or give "
+            "{stochastic}, which classifies inputs one at a time",
+            layer=kind.__name__,
+            stochastic=setting("stochastic", True),
+        )
 
 
 def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model") -> Any:
@@ -248,17 +343,6 @@ def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     )
 
 
-def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
-    """All modules in a classifier, and in the denoiser of a function."""
-    if isinstance(model, nn.Module):
-        yield from model.modules()
-    function = model.model if isinstance(model, SeededRows) else model
-    if not isinstance(function, nn.Module) and isinstance(
-        front := getattr(function, "denoiser", None), nn.Module
-    ):
-        yield from front.modules()
-
-
 def _hint(x: Tensor, reason: str) -> str:
     """What to do about an error of the model, where we know it."""
     if _NEEDS_GRADIENTS.search(reason):
@@ -278,13 +362,19 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     Raises:
         InvalidInput: The classifier fails one of the checks.
     """
-    rows = len(x)
     # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
     # `with_other_neighbours`, they are not. So a model that scales by the maximum of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
-    output = answer(
-        module, x, classes=classes
-    ).clone()  # a copy, because a model may return the same buffer every time
+    with checking(module, x) as first:
+        output = find_logits(first, classes=classes, device=x.device)
+        # A copy, because a model may return the same buffer every time.
+        _check_outputs(module, classes, x, output.clone())
+
+
+def _check_outputs(
+    module: Callable[[Tensor], Any], classes: int, x: Tensor, output: Tensor
+) -> None:
+    rows = len(x)
     labels = output.ndim == 1 and not output.is_floating_point()
     unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
     if unordered or (
@@ -297,11 +387,17 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
             "the model returns NaN or infinite values for every input: check its weights and its normalisation"
             + hint
         )
-    again = with_other_neighbours(x, logits=output.is_floating_point())
-    if not repeats(partial(answer, module, classes=classes), output, again):
+
+    def again(batch: Tensor) -> Tensor:
+        return find_logits(call(module, batch), classes=classes, device=x.device)
+
+    others = with_other_neighbours(x, logits=output.is_floating_point())
+    if not repeats(again, output, others):
         raise InvalidInput(
-            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
-            f"or give {setting('stochastic', True)} if it is random by design"
+            "answer-changes",
+            "the model changes its answer for the same input (dropout or batch statistics?); call "
+            "model.eval() first, or give {stochastic} if it is random by design",
+            stochastic=setting("stochastic", True),
         )
 
 
@@ -314,9 +410,11 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
     """
     if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
-            f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
-            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
-            "alone: change the model, or try a smaller batch"
+            "depends-on-batch",
+            "in a batch of {rows}, the model's answer for an input depends on the row of the input or "
+            "on the other rows (experts with a capacity? batch statistics? a cache?), so a "
+            "certificate would not hold for the input alone: change the model, or try a smaller batch",
+            rows=rows,
         )
 
 
@@ -343,19 +441,24 @@ def answers(
         if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
             device, dtype = tensor.device, torch.float32
 
-    def outputs(rows: int) -> Tensor:
+    def noisy(rows: int) -> Tensor:
         noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
         strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
-        x = example.detach().cpu().float() + strength * noise
-        values = answer(model, x.to(device, dtype), classes=classes).cpu().double()
+        return (example.detach().cpu().float() + strength * noise).to(device, dtype)
+
+    def numbers(output: Any) -> Tensor:
+        values = find_logits(output, classes=classes, device=device).cpu().double()
         return values.nan_to_num(
             0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1
         )  # -inf never wins
 
-    with suppress(
-        InvalidInput, RuntimeError, AssertionError
-    ):  # for example, this process may not have the device
-        output = outputs(_INPUTS_FOR_LOGITS)
+    # For example, this process may not have the device.
+    with suppress(InvalidInput, RuntimeError, AssertionError):
+        with checking(model, noisy(_INPUTS_FOR_LOGITS)) as first:
+            output = numbers(first)
+            if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
+                more = numbers(call(model, noisy(_INPUTS_FOR_LABELS)))
+                return [(int(label), 1.0) for label in more.tolist()]
         if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
             best, labels = output.topk(2)
             margins = (best[:, 0] - best[:, 1]).tolist()
@@ -363,6 +466,4 @@ def answers(
                 (label, float(f"{m:.6g}"))
                 for label, m in zip(labels[:, 0].tolist(), margins, strict=True)
             ]
-        if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
-            return [(int(label), 1.0) for label in outputs(_INPUTS_FOR_LABELS).tolist()]
     return None

@@ -1,14 +1,15 @@
 """What a noise is: how an input is randomised, and which radius a probability proves.
 
-Everything else (sample map, plans, coverage, replay, certificates) needs of a noise only `radius`, `probability` and
-`norm`. The sampler needs only `draw`, a description without torch that every stream knows how to draw.
+Everything else (sample map, plans, coverage, replay, certificates) needs of a noise only `radius`,
+`probability` and `norm`. The sampler needs only `draw`, a description without torch that every
+stream knows how to draw.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from math import prod
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,10 +23,10 @@ from smoothcert.errors import InvalidInput
 LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
 CELL = 2.0**-31
-"""How far the probability beyond a threshold in one coordinate is from that of the theorem, at most, for numbers that
-are made of 31 random bits or more and are rounded away from 0."""
+"""The largest error of the probability beyond a threshold in one coordinate, for numbers that are
+made of 31 random bits or more and are rounded away from 0."""
 MARGIN = 16 * float(np.finfo(float).eps)
-"""A formula of a few floating-point operations is exact to a few units in the last place. Sixteen cover it."""
+"""Sixteen units in the last place cover the error of a formula of a few operations."""
 
 
 def dashed(name: str) -> str:
@@ -44,7 +45,10 @@ def down(value: ArrayLike) -> Any:
 
 
 def half_difference(scale: float, a: Any, b: Any) -> Any:
-    """scale / 2 * (a - b), rounded down. Both terms round on their own, also where they nearly cancel."""
+    """scale / 2 * (a - b), rounded down.
+
+    Each term has a rounding error of its own, which matters where they nearly cancel.
+    """
     with np.errstate(invalid="ignore"):  # infinity minus infinity proves nothing
         difference = a - b
         rounding = MARGIN * (np.abs(a) + np.abs(b))
@@ -60,12 +64,13 @@ Law = Literal["normal", "uniform", "laplace"]
 LAWS: tuple[Law, ...] = ("normal", "uniform", "laplace")
 
 VERSION = 2
-"""Counts up with every change of what the streams draw for the same seed. A run is only continued with its own."""
+"""The version of what the streams draw for a seed. A run is only continued with its own version."""
 OUTWARD = 1 + 2.0**-20
 """Normal and Laplace noise is drawn with a scale that is larger by this factor.
 
-It is more than float32 can lose on the way from random bits to a number, so noise is never smaller than it is said to
-be: a class whose votes are on one side of a threshold is not made more likely by rounding.
+It is more than float32 can lose on the way from random bits to a number, so noise is never smaller
+than it is said to be: a class whose votes are on one side of a threshold is not made more likely by
+rounding.
 """
 
 
@@ -105,8 +110,8 @@ class Additive(Draw):
 class AdditiveGrid(Draw):
     """step * (x / step + k), where every coordinate of k is an independent, rounded normal number.
 
-    k is an integer with the probabilities of round(deviation / step * z). The sum is computed on integers, so it is
-    exact.
+    k is an integer with the probabilities of round(deviation / step * z). The sum is computed on
+    integers, so it is exact.
     """
 
     deviation: float
@@ -114,7 +119,7 @@ class AdditiveGrid(Draw):
 
 
 class OwnDraw(Draw):
-    """Base of noises that describe their drawing themselves, because no other noise is drawn like them."""
+    """Base of noises that are their own description, because no other noise is drawn like them."""
 
     @property
     def draw(self) -> Self:
@@ -122,10 +127,11 @@ class OwnDraw(Draw):
 
 
 class Marked(OwnDraw):
-    """Base of noises that keep some pixels: a kept value x becomes the pair (x, 1 - x), an absent one (0, 0).
+    """Base of noises that keep some pixels and mark the others as absent.
 
-    The first axis is twice as long. A pixel is a position of the last axes; the first axis of an input with three axes
-    holds its channels.
+    A kept value x becomes the pair (x, 1 - x), an absent one becomes (0, 0). The first axis is
+    twice as long. A pixel is a position of the last axes; the first axis of an input with three
+    axes holds its channels.
     """
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -133,28 +139,33 @@ class Marked(OwnDraw):
 
 
 class Noise(Recorded, ABC):
-    """Base of all smoothing noises. A subclass is a frozen dataclass, so that it can be recorded and compared."""
+    """Base of all smoothing noises.
+
+    A subclass is a frozen dataclass, so that it can be recorded and compared.
+    """
 
     norm: ClassVar[str]
-    """What the radius measures, in a word or two, as in "l2"; shown on axes and in tables. See `certified_change`."""
+    """What the radius measures, in a word or two for tables, as in "l2"; see `certified_change`."""
     breaks_ties: ClassVar[bool] = False
-    """Whether its radius counts votes one by one, so that it matters which of two classes with equal votes wins."""
+    """Whether it matters which of two classes with equal votes wins, because votes are counted."""
     map_peaks_at_ends: ClassVar[bool] = False
-    """Whether the sample map has its maximum over every interval of p at one of its ends, once it is above 0."""
+    """Whether a sample map above 0 has its maximum over every interval of p at one of its ends."""
 
     @property
     def short(self) -> str:
-        """The noise as on the command line, as in "grid-gaussian:0.25"; its full name if it has other settings.
+        """The noise as on the command line, as in "grid-gaussian:0.25".
 
-        The size comes from the data, so it is left out. Default values at the end are left out, too.
+        The size comes from the data, so it is left out, and so are default values at the end. A
+        noise whose other settings are not numbers is shown with its full name.
         """
-        settings = [field for field in fields(self) if field.name != "size"]  # type: ignore[arg-type]
+        settings = [field for field in _fields(self) if field.name != "size"]
         while settings and getattr(self, settings[-1].name) == settings[-1].default:
             settings.pop()
         values = [getattr(self, field.name) for field in settings]
         if not values or not all(type(value) in (int, float) for value in values):
             return str(self)
-        return f"{dashed(type(self).__name__)}:{','.join(str(value).removesuffix('.0') for value in values)}"
+        numbers = ",".join(str(value).removesuffix(".0") for value in values)
+        return f"{dashed(type(self).__name__)}:{numbers}"
 
     @property
     @abstractmethod
@@ -164,13 +175,14 @@ class Noise(Recorded, ABC):
     @property
     @abstractmethod
     def deviation(self) -> float:
-        """The standard deviation of each coordinate: which trained weights fit, and how strong the noise is."""
+        """The standard deviation of each coordinate, by which trained weights are chosen."""
 
     @abstractmethod
     def radius(self, p: ArrayLike) -> Any:
         """The radius that is proved when the class has a probability of at least p, rounded down.
 
-        A negative value (or NaN) means that nothing is proved. The function never decreases; it may have steps.
+        A negative value (or NaN) means that nothing is proved. The function never decreases; it may
+        have steps.
 
         Args:
             p: Lower bounds on the probability of the class, between 0 and 1.
@@ -195,11 +207,12 @@ class Noise(Recorded, ABC):
         """
         return self.radius(lower)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
-        """A concave bound h(b) on how likely a class A may be that does not beat B everywhere within a radius.
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """The trade-off curve h between the probabilities of two classes, which is concave.
 
-        Let A and B have the probabilities a and b at the input. If A does not beat B after some change of at most
-        this radius, then a <= h(b). Bets on the runner-up need this curve. A noise without one keeps this default.
+        Let A and B have the probabilities a and b at the input. If A does not beat B after some
+        change of at most this radius, then a <= h(b). Bets on the runner-up need this curve. A
+        noise without one keeps this default.
 
         Args:
             radius: A radius of at least 0.
@@ -209,7 +222,10 @@ class Noise(Recorded, ABC):
             h(b), which never decreases, and its slope h'(b), both to a relative accuracy of 1e-13.
         """
         raise InvalidInput(
-            f"there are no bets on the runner-up under {self}, because this noise supplies no tie curve"
+            "no-trade-off",
+            "there are no bets on the runner-up under {noise}, because this noise supplies no "
+            "trade-off curve",
+            noise=self,
         )
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -223,30 +239,34 @@ class Noise(Recorded, ABC):
 
     @property
     def drawing_error(self) -> float:
-        """The largest distance between the probability of a class and that under the noise of the theorem.
+        """How far the probability of a class can be from that under the noise of the theorem.
 
-        For noises that are drawn on a grid, this holds for every classifier. For noises in floating point, it holds
-        for a threshold in one coordinate: a classifier that looks at the last bits sees more (`docs/soundness.md`).
-        `certified_radius` and `needed_probability` charge it to the bounds.
+        For noises that are drawn on a grid, this holds for every classifier. For noises in floating
+        point, it holds for a threshold in one coordinate: a classifier that looks at the last bits
+        sees more (`docs/soundness.md`). `certified_radius` and `needed_probability` charge it to
+        the bounds.
         """
         return 0.0
 
     @property
     def outcomes(self) -> int | None:
-        """How many samples there are in all, where they can be enumerated; sample i is then outcome i. Else None."""
+        """The number of possible samples, if sample i is outcome i of an enumeration; else None."""
         return None
 
     @property
     def grid(self) -> tuple[float, float | None] | None:
-        """Inputs must be multiples of the first number, from 0 up to the second one; None if they may be anything."""
+        """Which inputs are allowed: multiples of the first number, from 0 up to the second one.
+
+        None if inputs may have any values.
+        """
         return None
 
     def certified_change(self, limit: str) -> str:
         """Which changes of an input cannot alter the answer, in words that follow "no".
 
-        The default is about any change of the input, measured in an lp norm; in l0, the limit itself is allowed. If
-        `norm` is no lp norm, only one kind of change is certified, and the default can only name it. A noise of this
-        kind should say it in its own words.
+        The default is about any change of the input, measured in an lp norm; in l0, the limit
+        itself is allowed. If `norm` is no lp norm, only one kind of change is certified, and the
+        default can only name it. A noise of this kind should say it in its own words.
 
         Args:
             limit: The radius in words, as in "r" or "0.25".
@@ -265,8 +285,8 @@ class Noise(Recorded, ABC):
             lower: Lower bounds on the probability of the class, as it was drawn.
             upper: Upper bounds on the probability of every other class, where the plan has them.
         """
-        # A bound may be a rounded quotient (plan `Exact`), and charging the error rounds again. One step outward covers
-        # both; near p = 1/2, the margin of the radius alone would not.
+        # A bound may be a rounded quotient (plan `Exact`), and charging the error rounds again. One
+        # step outward covers both; near p = 1/2, the margin of the radius alone would not.
         low = np.maximum(np.nextafter(np.asarray(lower, float) - self.drawing_error, -1), 0)
         radius = np.asarray(self.radius(low), float)
         if upper is not None:
@@ -275,29 +295,40 @@ class Noise(Recorded, ABC):
         return radius[()]
 
     def needed_probability(self, radius: float) -> float:
-        """The probability, as it is drawn, from which on more than a radius is proved, with `drawing_error` charged.
+        """The smallest probability that proves more than a radius, rounded up.
 
-        It is rounded up. For radii with steps, it is where the next step begins; 1 if there is none.
+        It is the probability under the noise as it is drawn, so `drawing_error` is charged. For a
+        radius with steps, it is where the next step begins; 1 if there is none.
 
         Args:
             radius: A radius of at least 0.
         """
+
+        def proves_more(p: float) -> bool:
+            return float(self.certified_radius(p)) > radius
+
         low = min(float(self.probability(radius)) + self.drawing_error, 1.0)
-        if float(self.certified_radius(low)) > radius:
+        if proves_more(low):
             return low
-        high, step = low, float(np.finfo(float).eps)
-        while high < 1 and not float(self.certified_radius(high)) > radius:
-            low, high, step = high, min(high * (1 + step), 1.0), 2 * step
-        if not float(self.certified_radius(high)) > radius:
+        high = low
+        step = float(np.finfo(float).eps)
+        while high < 1 and not proves_more(high):
+            low = high
+            high = min(high * (1 + step), 1.0)
+            step *= 2
+        if not proves_more(high):
             return 1.0
-        while low < (middle := (low + high) / 2) < high:
-            low, high = (
-                (low, middle) if float(self.certified_radius(middle)) > radius else (middle, high)
-            )
+        middle = (low + high) / 2
+        while low < middle < high:
+            if proves_more(middle):
+                high = middle
+            else:
+                low = middle
+            middle = (low + high) / 2
         return high
 
     def for_shape(self, shape: tuple[int, ...]) -> Self:
-        """This noise for inputs of one shape. A noise that does not depend on the size returns itself.
+        """This noise for inputs of one shape; itself if it does not depend on the size.
 
         Args:
             shape: The shape of an input.
@@ -313,14 +344,24 @@ class Noise(Recorded, ABC):
         Raises:
             InvalidInput: The noise is bound to another size.
         """
-        if "size" not in {field.name for field in fields(self)}:  # type: ignore[arg-type]
+        if "size" not in {field.name for field in _fields(self)}:
             if size > LARGEST_INPUT:
                 raise InvalidInput(
-                    f"inputs may have at most {LARGEST_INPUT:,} numbers, got {size:,}"
+                    "input-too-large",
+                    "inputs may have at most {most:,} numbers, got {size:,}",
+                    most=LARGEST_INPUT,
+                    size=size,
                 )
             return self
-        if self.size not in (None, size):  # type: ignore[attr-defined]
-            raise InvalidInput(f"{self} is for inputs of size {self.size}, got {size}")  # type: ignore[attr-defined]
+        bound: int | None = self.size  # type: ignore[attr-defined]
+        if bound not in (None, size):
+            raise InvalidInput(
+                "other-size",
+                "{noise} is for inputs of size {bound}, got {size}",
+                noise=self,
+                bound=bound,
+                size=size,
+            )
         return replace(self, size=size)  # type: ignore[type-var]
 
     def same_kind(self, other: Noise) -> bool:
@@ -329,9 +370,13 @@ class Noise(Recorded, ABC):
         Args:
             other: Another noise.
         """
-        return type(self) is type(other) and vars(self) | {"size": None} == vars(other) | {
-            "size": None
-        }
+        if type(self) is not type(other):
+            return False
+        return vars(self) | {"size": None} == vars(other) | {"size": None}
+
+
+def _fields(noise: Noise) -> tuple[Field[Any], ...]:
+    return fields(noise)  # type: ignore[arg-type]
 
 
 def _step_in_words(step: float) -> str:
@@ -339,4 +384,6 @@ def _step_in_words(step: float) -> str:
     parts = round(1 / step)
     if parts < 2 or abs(parts * step - 1) > 1e-9:
         return f"{step:g}"
-    return f"1/{parts} (8-bit images in [0, 1])" if parts == 255 else f"1/{parts}"
+    if parts == 255:
+        return "1/255 (8-bit images in [0, 1])"
+    return f"1/{parts}"

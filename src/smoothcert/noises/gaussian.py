@@ -1,7 +1,7 @@
 """Gaussian noise and the l2 radius of Cohen et al. (2019), also on a grid (Voracek & Hein 2023).
 
-And normal noise in the parameter of a transformation: brightness and circular translation. Their certificates hold
-because two transformations in a row are the one whose parameter is the sum.
+And normal noise in the parameter of a transformation: brightness and circular translation. Their
+certificates hold because two transformations in a row are the one whose parameter is the sum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from smoothcert.noises.base import (
 )
 from smoothcert.noises.rounded_normal import thresholds
 
-_TAIL_CUT = 2.0**-65  # of each coordinate
+_TAIL_CUT = 2.0**-65
+"""The probability of the tails that are cut off, for each coordinate."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class GaussianRadius(Noise):
     """
 
     sigma: float
-    # Checked numerically for 100,000 samples and others: an absolute decline never decreases, a relative one decreases
-    # and then increases.
+    # Checked numerically for 100,000 samples and others: an absolute decline never decreases, a
+    # relative one decreases and then increases.
     map_peaks_at_ends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -54,11 +55,9 @@ class GaussianRadius(Noise):
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
-        return (
-            {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
-            if self.norm == "l2"
-            else {}
-        )
+        if self.norm != "l2":
+            return {}
+        return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
 
     def radius(self, p: ArrayLike) -> Any:
         return down(self.sigma * ndtri(_check.probabilities("p", p)))
@@ -67,13 +66,14 @@ class GaussianRadius(Noise):
         return ndtr(np.asarray(radius, float) / self.sigma)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        return half_difference(
-            self.sigma, *(ndtri(_check.probabilities("p", p)) for p in (lower, upper))
-        )
+        a = ndtri(_check.probabilities("p", lower))
+        b = ndtri(_check.probabilities("p", upper))
+        return half_difference(self.sigma, a, b)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
-        """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B may gain the other half."""
-        z, c = ndtri(_check.probabilities("b", b)), 2 * radius / self.sigma
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
+        z = ndtri(_check.probabilities("b", b))
+        c = 2 * radius / self.sigma
         return ndtr(z + c), np.exp(-c * (z + c / 2))
 
 
@@ -100,10 +100,10 @@ class Gaussian(GaussianRadius):
 
 @dataclass(frozen=True)
 class GridGaussian(GaussianRadius):
-    """Add whole multiples of `step` with the probabilities of rounded Gaussian noise: R = sigma * Phi^-1(p) in l2.
+    """Add whole multiples of `step`, drawn as rounded Gaussian noise: R = sigma * Phi^-1(p) in l2.
 
-    Inputs must lie on the grid. The noisy input is computed on integers, so it is exact, and rounding is part of the
-    classifier. The certificate holds for every other input on the grid.
+    Inputs must lie on the grid. The noisy input is computed on integers, so it is exact, and
+    rounding is part of the classifier. The certificate holds for every other input on the grid.
 
     Args:
         sigma: Standard deviation, in the units of the inputs.
@@ -138,7 +138,7 @@ class GridGaussian(GaussianRadius):
 
 @dataclass(frozen=True)
 class Brightness(OwnDraw, GaussianRadius):
-    """Add one normal number to all values, without clipping: R = sigma * Phi^-1(p) in units of intensity.
+    """Add one normal number to all values, without clipping: R = sigma * Phi^-1(p) of intensity.
 
     No number of absolute value below R that is added to all values changes the answer.
 
@@ -150,15 +150,17 @@ class Brightness(OwnDraw, GaussianRadius):
     drawing_error = 2.0**-53  # float64 holds this many bits of the uniform number
 
     def certified_change(self, limit: str) -> str:
-        return f"change of all values by the same number, without clipping, that is smaller than {limit}"
+        change = "change of all values by the same number, without clipping,"
+        return f"{change} that is smaller than {limit}"
 
 
 @dataclass(frozen=True)
 class Translation(OwnDraw, GaussianRadius):
     """Shift images circularly by two rounded normal numbers: R = sigma * Phi^-1(p) in pixels.
 
-    A shift by whole pixels followed by another one is the shift by their sum, and rounding commutes with adding whole
-    numbers. So no circular shift by whole pixels of a Euclidean length below R changes the answer.
+    A shift by whole pixels followed by another one is the shift by their sum, and rounding commutes
+    with adding whole numbers. So no circular shift by whole pixels of a Euclidean length below R
+    changes the answer.
 
     Args:
         sigma: The standard deviation of the shift along each axis, in pixels.
@@ -169,7 +171,11 @@ class Translation(OwnDraw, GaussianRadius):
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) < 2:
-            raise InvalidInput(f"only images can be shifted, but the inputs have the shape {shape}")
+            raise InvalidInput(
+                "not-images",
+                "only images can be shifted, but the inputs have the shape {shape}",
+                shape=shape,
+            )
         return shape
 
     @property

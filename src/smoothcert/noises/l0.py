@@ -1,6 +1,7 @@
-"""Noises whose radius is a number of changes (l0): ablation (Levine & Feizi 2020) and discrete noise (Lee et al. 2019).
+"""Noises whose radius is a number of changes (l0).
 
-Their thresholds are exact fractions.
+Ablation (Levine & Feizi 2020) and discrete noise (Lee et al. 2019). Their thresholds are exact
+fractions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def next_above(value: Fraction) -> float:
 
 
 class SteppedNoise(Noise):
-    """Base of noises whose radius is a whole number: radius r needs a probability above a threshold."""
+    """Base of noises whose radius is a whole number with a threshold for the probability."""
 
     @property
     @abstractmethod
@@ -63,9 +64,9 @@ def _needed(noise: SteppedNoise) -> NDArray[np.float64]:
 class Ablation(Marked, SteppedNoise):
     """Keep some random pixels and mark all others as absent.
 
-    No change of rho pixels matters if p > 3/2 - C(d - rho, k) / C(d, k). The fraction is the probability that none of
-    the changed pixels is kept. The classifier gets twice the channels: x and 1 - x for a kept pixel, 0 and 0 for an
-    absent one.
+    No change of rho pixels matters if p > 3/2 - C(d - rho, k) / C(d, k). The fraction is the
+    probability that none of the changed pixels is kept. The classifier gets twice the channels: x
+    and 1 - x for a kept pixel, 0 and 0 for an absent one.
 
     Args:
         keep: How many pixels k are kept.
@@ -86,7 +87,10 @@ class Ablation(Marked, SteppedNoise):
         _check.fields(self, checked_size, "size")
         if self.size is not None and self.size < self.keep:
             raise InvalidInput(
-                f"keep must be at most the number of pixels ({self.size}), got {self.keep}"
+                "keep-too-large",
+                "keep must be at most the number of pixels ({size}), got {keep}",
+                size=self.size,
+                keep=self.keep,
             )
 
     @property
@@ -96,15 +100,16 @@ class Ablation(Marked, SteppedNoise):
 
     @property
     def thresholds(self) -> Sequence[Fraction]:
-        d, k = self._pixels(), self.keep
-        found = [Fraction(1, 2)]
+        d = self._pixels()
+        k = self.keep
+        values = [Fraction(1, 2)]
         untouched = Fraction(1)  # C(d - rho, k) / C(d, k)
         for rho in range(1, d + 1):
             untouched *= Fraction(max(d - rho + 1 - k, 0), d - rho + 1)
             if untouched <= Fraction(1, 2):
                 break
-            found.append(Fraction(3, 2) - untouched)
-        return found
+            values.append(Fraction(3, 2) - untouched)
+        return values
 
     def certified_change(self, limit: str) -> str:
         return f"change of at most {limit} pixels"
@@ -115,20 +120,25 @@ class Ablation(Marked, SteppedNoise):
     def _pixels(self) -> int:
         if self.size is None:
             raise InvalidInput(
-                f"{self} needs the number of pixels of an input: give size, as in size=784"
+                "no-size",
+                "{noise} needs the number of pixels of an input: give size, as in size=784",
+                noise=self,
             )
         return self.size
 
 
 _LARGEST_RADIUS = 256
-_SMALLEST_REST = Fraction(1, 10**10)  # nobody proves more than 1 - 1e-10
+"""Radii with thresholds of their own."""
+_LARGEST_PROVABLE = 1 - Fraction(1, 10**10)
+"""Nobody draws enough samples to prove a larger probability."""
 
 
 @dataclass(frozen=True)
 class Discrete(OwnDraw, SteppedNoise):
-    """Keep each value with probability `keep`, else replace it by one of the other values, all equally likely.
+    """Keep each value with probability `keep`, else replace it by another value at random.
 
-    Inputs consist of the values 0, 1 / (values - 1), ..., 1: bits for two values, 8-bit images for 256.
+    All other values are equally likely. Inputs consist of the values 0, 1 / (values - 1), ..., 1:
+    bits for two values, 8-bit images for 256.
 
     Args:
         keep: The probability to keep a value. It is taken as the decimal number that is written.
@@ -150,7 +160,10 @@ class Discrete(OwnDraw, SteppedNoise):
         _check.fields(self, checked_size, "size")
         if self.share <= Fraction(1, self.values):
             raise InvalidInput(
-                f"keep must be above 1 / values ({1 / self.values:g}), got {self.keep:g}"
+                "keep-too-small",
+                "keep must be above 1 / values ({least:g}), got {keep:g}",
+                least=1 / self.values,
+                keep=self.keep,
             )
 
     @property
@@ -173,42 +186,46 @@ class Discrete(OwnDraw, SteppedNoise):
 
     @property
     def thresholds(self) -> Sequence[Fraction]:
-        return _thresholds(
-            self.share, self.values, min(self.size or _LARGEST_RADIUS, _LARGEST_RADIUS)
-        )
+        largest = min(self.size or _LARGEST_RADIUS, _LARGEST_RADIUS)
+        return _thresholds(self.share, self.values, largest)
 
 
 @lru_cache(maxsize=16)
 def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ...]:
     """The probability p* that must be exceeded for each radius, by the Neyman-Pearson lemma.
 
-    Let x and x' differ in r coordinates. A noisy point z that agrees with x in i of them and with x' in j of them is
-    (keep / other) ** (i - j) times as likely under x as under x'. So only t = i - j matters, and its distribution under
-    x' is that of -t under x. The worst classifier gives the class to the largest t first. p* is the probability under x
-    that it has given to the class when the class reaches 1/2 under x'.
+    Let x and x' differ in r coordinates. A noisy point z that agrees with x in i of them and with
+    x' in j of them is (keep / other) ** (i - j) times as likely under x as under x'. So only the
+    difference t = i - j matters, and its distribution under x' is that of -t under x. The worst
+    classifier gives the class to the largest t first. p* is the probability under x that it has
+    given to the class when the class reaches 1/2 under x'.
     """
     other = (1 - keep) / (values - 1)
     scale = keep.denominator * other.denominator
-    step = [
-        int(part * scale) for part in (other, (values - 2) * other, keep)
-    ]  # t = -1, 0, 1, all times `scale`
-    distribution, total = (
-        np.array([1], object),
-        1,
-    )  # of t = -r, ..., r, times `total`; exact integers
+    # One coordinate changes t by -1, 0 or 1 with these probabilities, times `scale`.
+    steps = [int(p * scale) for p in (other, (values - 2) * other, keep)]
+    distribution = np.array([1], object)  # of t = -r, ..., r, times `total`; exact integers
+    total = 1
     found = [Fraction(1, 2)]
     for _ in range(largest):
-        distribution, total = np.convolve(distribution, np.array(step, object)), total * scale
-        p, left = Fraction(0), Fraction(total, 2)
-        for there, here in zip(
-            distribution, reversed(distribution), strict=True
-        ):  # from the largest t down
-            if there >= left:
-                p += here * left / there
-                break
-            p, left = p + here, left - there
-        threshold = max(p / total, found[-1])
-        if 1 - threshold < _SMALLEST_REST:
+        distribution = np.convolve(distribution, np.array(steps, object))
+        total *= scale
+        threshold = max(_threshold(distribution, total), found[-1])
+        if threshold > _LARGEST_PROVABLE:
             break
         found.append(threshold)
     return tuple(found)
+
+
+def _threshold(distribution: NDArray[np.object_], total: int) -> Fraction:
+    """p* for one radius, from the distribution of t under x; both are counts out of `total`."""
+    p = Fraction(0)
+    rest = Fraction(total, 2)  # what the class lacks to reach 1/2 under x'
+    # From the largest t down: its counts under x' and under x.
+    for under_changed, under_x in zip(distribution, reversed(distribution), strict=True):
+        if under_changed >= rest:
+            crossing: Fraction = p + under_x * rest / under_changed
+            return crossing / total
+        p += under_x
+        rest -= under_changed
+    raise AssertionError("the counts add up to the total")

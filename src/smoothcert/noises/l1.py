@@ -1,6 +1,7 @@
 """Noises whose radius is in l1: uniform, splitting and Laplace.
 
-The theorems are those of Yang et al. (2020) and Lee et al. (2019), Levine & Feizi (2021), and Teng et al. (2020).
+The theorems are those of Yang et al. (2020) and Lee et al. (2019), Levine & Feizi (2021), and Teng
+et al. (2020).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from smoothcert.noises.base import (
 
 @dataclass(frozen=True)
 class LipschitzNoise(Noise):
-    """Base of noises for which every probability is 1 / (2 scale)-Lipschitz in l1: R = scale * (2p - 1).
+    """Base of noises whose probabilities are 1 / (2 scale)-Lipschitz in l1: R = scale * (2p - 1).
 
     With an upper bound b on every other class, R = scale * (a - b).
     """
@@ -45,7 +46,7 @@ class LipschitzNoise(Noise):
 
     @property
     def drawing_error(self) -> float:
-        # float32 has numbers of 24 bits for the noise or the offset, and rounds it up to three times on the way.
+        # float32 holds 24 bits of the noise or of the offset, and rounds them up to three times.
         return 2.0**-22
 
     def radius(self, p: ArrayLike) -> Any:
@@ -55,18 +56,21 @@ class LipschitzNoise(Noise):
         return np.minimum((1 + np.asarray(radius, float) / self.scale) / 2, 1.0)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        a, b = (_check.probabilities("p", p) for p in (lower, upper))
+        a = _check.probabilities("p", lower)
+        b = _check.probabilities("p", upper)
         return down(self.scale * (a - b))
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
-        """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain the other half."""
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain half."""
         h = _check.probabilities("b", b) + radius / self.scale
         return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]
 
 
 @dataclass(frozen=True)
 class Uniform(LipschitzNoise):
-    """Every coordinate is moved by a number that is uniform on [-scale, scale]: R = scale * (2p - 1) in l1.
+    """Add an independent uniform number in [-scale, scale] to every coordinate.
+
+    The radius is R = scale * (2p - 1) in l1.
 
     Args:
         scale: The largest noise, in the units of the inputs.
@@ -82,11 +86,12 @@ class Uniform(LipschitzNoise):
 
 @dataclass(frozen=True)
 class Splitting(OwnDraw, LipschitzNoise):
-    """Every coordinate becomes the centre of its cell in a randomly placed partition: R = scale * (2p - 1) in l1.
+    """Replace every coordinate by the centre of its cell in a randomly placed partition.
 
-    The cells have the width 2 * scale, cut at 0 and 1. With `levels`, inputs must be multiples of 1 / levels. One
-    offset then places the partitions of all coordinates, and only 2 * scale * levels offsets differ. The plan `Exact`
-    counts all of them, so its certificates hold without alpha.
+    The radius is R = scale * (2p - 1) in l1. The cells have the width 2 * scale, cut at 0 and 1.
+    With `levels`, inputs must be multiples of 1 / levels. One offset then places the partitions of
+    all coordinates, and only 2 * scale * levels offsets differ. The plan `Exact` counts all of
+    them, so its certificates hold without alpha.
 
     Args:
         scale: Half of the width of a cell, in the units of the inputs.
@@ -101,22 +106,28 @@ class Splitting(OwnDraw, LipschitzNoise):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.fields(self, _check.whole, "levels")
-        if self.levels and abs(2 * self.scale * self.levels - self._offsets) > 1e-6 * self._offsets:
+        if not self.levels:
+            return
+        offsets = 2 * self.scale * self.levels
+        exact_scale = self._offsets / (2 * self.levels)
+        if abs(offsets - self._offsets) > 1e-6 * self._offsets:
             raise InvalidInput(
-                f"2 * scale * levels must be a whole number, got {2 * self.scale * self.levels:g}: the nearest scale "
-                f"is {self._offsets / (2 * self.levels):.10g}"
+                "partial-offset",
+                "2 * scale * levels must be a whole number, got {offsets:g}: the nearest scale is "
+                "{nearest:.10g}",
+                offsets=offsets,
+                nearest=exact_scale,
             )
-        if self.levels:  # the exact scale of the offsets
-            object.__setattr__(self, "scale", self._offsets / (2 * self.levels))
+        object.__setattr__(self, "scale", exact_scale)
 
     @property
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
-            return Noise.tie_curve(self, radius, b)
-        return super().tie_curve(radius, b)
+            return Noise.trade_off(self, radius, b)
+        return super().trade_off(radius, b)
 
     @property
     def drawing_error(self) -> float:
@@ -131,15 +142,16 @@ class Splitting(OwnDraw, LipschitzNoise):
         return (1 / self.levels, 1.0) if self.levels else None
 
 
-_TAIL_CUT = 2.0**-63  # of each coordinate
+_TAIL_CUT = 2.0**-63
+"""The probability of the tails that are cut off, for each coordinate."""
 
 
 @dataclass(frozen=True)
 class Laplace(Noise):
-    """Every coordinate is moved by a Laplace number of this scale: R = -scale * ln(2 (1 - p)) in l1.
+    """Add an independent Laplace number to every coordinate: R = -scale * ln(2 (1 - p)) in l1.
 
-    With an upper bound b on every other class, R = scale / 2 * (u(a) - u(b)), where u(p) is ln(2 p) up to p = 1/2 and
-    -ln(2 (1 - p)) above.
+    With an upper bound b on every other class, R = scale / 2 * (u(a) - u(b)), where u(p) is ln(2 p)
+    up to p = 1/2 and -ln(2 (1 - p)) above.
 
     Args:
         scale: The mean of the absolute noise, in the units of the inputs.
@@ -174,21 +186,22 @@ class Laplace(Noise):
         return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        a, b = (_distance(_check.probabilities("p", p)) for p in (lower, upper))
+        a = _distance(_check.probabilities("p", lower))
+        b = _distance(_check.probabilities("p", upper))
         return half_difference(self.scale, a, b)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
-        """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; g(b) is the most that b can become by a shift of r.
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; a shift of r raises b to g(b) at most.
 
-        The derivative of a probability p by one coordinate is E[vote * sign(z)] / scale, so its absolute value is at
-        most min(p, 1 - p) / scale in any dimension. Along a path of l1 length r, p grows at most as the solution of
-        p' = min(p, 1 - p) / scale, which is the exact curve g of a one-dimensional shift and moves u(p) by r / scale.
+        The derivative of a probability p by one coordinate is E[vote * sign(z)] / scale, so its
+        absolute value is at most min(p, 1 - p) / scale in any dimension. Along a path of l1 length
+        r, p grows at most as the solution of p' = min(p, 1 - p) / scale, which is the exact curve g
+        of a one-dimensional shift and moves u(p) by r / scale.
         """
-        b, grown = (
-            _check.probabilities("b", b),
-            np.exp(min(2 * radius / self.scale, 700)),
-        )  # h is 1 long before
-        small, middle = b * grown <= 0.5, b <= 0.5
+        b = _check.probabilities("b", b)
+        grown = np.exp(min(2 * radius / self.scale, 700))  # h is 1 long before the limit of exp
+        small = b * grown <= 0.5
+        middle = b <= 0.5
         with np.errstate(divide="ignore"):
             h = np.where(small, grown * b, 1 - np.where(middle, 1 / (4 * b), 1 - b) / grown)
             slope = np.where(small, grown, np.where(middle, 1 / (2 * b) ** 2, 1.0) / grown)
@@ -198,7 +211,6 @@ class Laplace(Noise):
 def _distance(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """u(p): how far a shift must go to turn 1/2 into p; negative below 1/2."""
     with np.errstate(divide="ignore"):
-        log: NDArray[np.float64] = np.log(
-            2 * np.minimum(p, 1 - p)
-        )  # 1 - p is exact where it is the smaller one
+        smaller = np.minimum(p, 1 - p)  # 1 - p is exact where it is the smaller one
+        log: NDArray[np.float64] = np.log(2 * smaller)
     return np.where(p > 0.5, -log, log)

@@ -1,4 +1,7 @@
-"""Band and block ablation and their radius against patches (Levine & Feizi 2020), counted exactly without alpha."""
+"""Band and block ablation and their radius against patches (Levine & Feizi 2020).
+
+All samples are counted, so certificates hold without alpha.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ _TOLERANCE = 1e-6
 
 
 class PatchNoise(Marked, Noise):
-    """Base of noises that show one window of a picture at a time, at every place. A patch touches few of the windows.
+    """Base of noises that show one window of a picture at a time, at every place.
 
-    If class A has n_A votes, rival B has n_B, and a patch touches k windows, then A still wins if n_A - k >= n_B + k,
-    where ties go to A; n_B counts one more where they go to B.
+    A patch touches few of the windows. If class A has n_A votes, rival B has n_B, and a patch
+    touches k windows, then A still wins if n_A - k >= n_B + k, where ties go to A; n_B counts one
+    more where they go to B.
     """
 
     norm: ClassVar[str] = "patch"
@@ -33,10 +37,10 @@ class PatchNoise(Marked, Noise):
     @property
     @abstractmethod
     def window(self) -> tuple[int, int]:
-        """The height and the width of the window that sample i shows at place i; places are numbered row by row.
+        """The height and the width of the window. Sample i shows it at place i, row by row.
 
-        A window that reaches beyond the edge goes on at the other side. A height of 0 is that of the picture, and then
-        only its columns count as places.
+        A window that reaches beyond the edge goes on at the other side. A height of 0 is that of
+        the picture, and then only its columns count as places.
         """
 
     @abstractmethod
@@ -50,13 +54,16 @@ class PatchNoise(Marked, Noise):
     @property
     def outcomes(self) -> int:
         if self.size is None:
-            raise InvalidInput(f"{self} needs the size of an input: give size, as in size=28")
+            raise InvalidInput(
+                "no-size",
+                "{noise} needs the size of an input: give size, as in size=28",
+                noise=self,
+            )
         return self.size
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        lead = np.ceil(
-            self.outcomes * (np.asarray(lower, float) - np.asarray(upper, float)) - _TOLERANCE
-        )
+        share = np.asarray(lower, float) - np.asarray(upper, float)
+        lead = np.ceil(self.outcomes * share - _TOLERANCE)
         return np.searchsorted(self._leads(), lead, side="right")[()] - 1.0
 
     def radius(self, p: ArrayLike) -> Any:
@@ -65,7 +72,8 @@ class PatchNoise(Marked, Noise):
 
     def probability(self, radius: ArrayLike) -> Any:
         leads = np.append(self._leads(), self.outcomes)
-        lead = leads[np.minimum(np.ceil(np.maximum(radius, 0)), len(leads) - 1).astype(int)]
+        side = np.minimum(np.ceil(np.maximum(radius, 0)), len(leads) - 1)
+        lead = leads[side.astype(int)]
         return np.minimum((1 + (lead + 2 * _TOLERANCE) / self.outcomes) / 2, 1.0)[()]
 
     def certified_change(self, limit: str) -> str:
@@ -79,10 +87,11 @@ class PatchNoise(Marked, Noise):
 
 @dataclass(frozen=True)
 class Bands(PatchNoise):
-    """Show one vertical band of the picture, at each of its columns in turn; all other pixels are marked as absent.
+    """Show one vertical band of the picture, at each of its columns in turn.
 
-    A patch of side m touches m + width - 1 bands. The classifier gets twice the channels: x and 1 - x for a pixel that
-    is shown, 0 and 0 for an absent one. The plan `Exact` counts all bands, so its certificates hold without alpha.
+    All other pixels are marked as absent: the classifier gets twice the channels, x and 1 - x for a
+    pixel that is shown, 0 and 0 for an absent one. A patch of side m touches m + width - 1 bands.
+    The plan `Exact` counts all bands, so its certificates hold without alpha.
 
     Args:
         width: The width of a band in pixels.
@@ -111,7 +120,7 @@ class Bands(PatchNoise):
 
 @dataclass(frozen=True)
 class Blocks(PatchNoise):
-    """Show one square block of the picture, at each of its pixels in turn; all other pixels are marked as absent.
+    """Show one square block of the picture, at each of its pixels in turn.
 
     A patch of side m touches (m + side - 1)^2 blocks. The rest is as for `Bands`.
 
@@ -139,7 +148,13 @@ class Blocks(PatchNoise):
     def for_shape(self, shape: tuple[int, ...]) -> Self:
         height, width = _picture(shape)
         if self.side > min(height, width):
-            raise InvalidInput(f"{self} is larger than a picture of {height} x {width} pixels")
+            raise InvalidInput(
+                "block-too-large",
+                "{noise} is larger than a picture of {height} x {width} pixels",
+                noise=self,
+                height=height,
+                width=width,
+            )
         return self.for_size(height * width)
 
 
@@ -148,13 +163,19 @@ def _keep_sizes(noise: Bands | Blocks, name: str, value: int) -> None:
     _check.fields(noise, checked_size, "size")
     if noise.size is not None and value > noise.size:
         raise InvalidInput(
-            f"{name} must be at most the size of a picture ({noise.size}), got {value}"
+            "window-too-large",
+            "{name} must be at most the size of a picture ({size}), got {value}",
+            name=name,
+            size=noise.size,
+            value=value,
         )
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 3:
         raise InvalidInput(
-            f"patches are parts of pictures (channels, height, width), got inputs of shape {shape}"
+            "not-images",
+            "patches are parts of pictures (channels, height, width), got inputs of shape {shape}",
+            shape=shape,
         )
     return shape[1], shape[2]

@@ -1,8 +1,9 @@
 """The distribution of a rounded normal number, as thresholds for 64 random bits.
 
-k = round(deviation * z) has P(k <= j) = Phi((j + 1/2) / deviation). If w is 64 random bits as an integer, then the
-number of thresholds T_j = 2^64 * Phi((j + 1/2) / deviation) that are at most w has this distribution, up to the
-rounding of each threshold and to the tails beyond the first and the last one.
+k = round(deviation * z) has P(k <= j) = Phi((j + 1/2) / deviation). If w is 64 random bits as an
+integer, then the number of thresholds T_j = 2^64 * Phi((j + 1/2) / deviation) that are at most w
+has this distribution, up to the rounding of each threshold and to the tails beyond the first and
+the last one.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from smoothcert.errors import InvalidInput
 
 _BITS = 64
 _DIGITS = 70
+"""Decimal digits of the computation."""
 LARGEST_DEVIATION = 5_000
 """In steps."""
-_SPREAD = 9.2  # standard deviations; Phi(-9.2) is below 2^-65
+_SPREAD = 9.2
+"""Standard deviations on each side; Phi(-9.2) is below 2^-65."""
+_SERIES_END = 10
+"""Standard deviations beyond which every threshold is 2^64, and the series would be very long."""
 
 
 class Thresholds(NamedTuple):
@@ -29,7 +34,7 @@ class Thresholds(NamedTuple):
     smallest: int
     """The number that stands for bits below the first threshold."""
     values: NDArray[np.uint64]
-    """The thresholds in increasing order: the number is `smallest` plus how many of them are at most the bits."""
+    """In increasing order. The number is `smallest` plus how many of them are at most the bits."""
     error: float
     """An upper bound on the total-variation distance to a rounded normal number."""
 
@@ -43,31 +48,39 @@ def thresholds(deviation: float) -> Thresholds:
     """
     if deviation > LARGEST_DEVIATION:
         raise InvalidInput(
-            f"the standard deviation must be at most {LARGEST_DEVIATION:,} steps, got {deviation:g}: use a larger step"
+            "deviation-too-large",
+            "the standard deviation must be at most {most:,} steps, got {deviation:g}: use a larger "
+            "step",
+            most=LARGEST_DEVIATION,
+            deviation=deviation,
         )
-    above = []  # Phi((j + 1/2) / deviation) for j = 0, 1, ... as integers
+    above: list[int] = []  # 2^64 * Phi((j + 1/2) / deviation) for j = 0, 1, ...
     with localcontext() as context:
         context.prec = _DIGITS
-        whole, scale = Decimal(2**_BITS), 1 / Decimal(deviation)
+        scale = 1 / Decimal(deviation)
         for j in range(int(_SPREAD * deviation) + 2):
             x = (j + Decimal("0.5")) * scale
-            # Beyond ten standard deviations, every threshold rounds to 2^64, and the series would be very long.
-            if (
-                x > 10
-                or (threshold := int((whole * _distribution(x)).to_integral_value())) >= 2**_BITS
-            ):
+            if x > _SERIES_END:
+                break
+            threshold = int((2**_BITS * _distribution(x)).to_integral_value())
+            if threshold >= 2**_BITS:
                 break
             above.append(threshold)
     values = [2**_BITS - threshold for threshold in reversed(above)] + above
-    # Each threshold is off by at most 2^-65, and each of the two tails that are cut off has at most 2^-65.
+    # Each threshold is off by at most 2^-65, and so is each of the two tails that are cut off.
     error = (len(values) + 2) * 2.0 ** -(_BITS + 1)
     return Thresholds(-len(above), np.array(values, np.uint64), error)
 
 
 def _distribution(x: Decimal) -> Decimal:
-    """Phi(x) = 1/2 + phi(x) * (x + x^3 / 3 + x^5 / (3 * 5) + ...), for x >= 0. All terms are positive."""
-    term = total = x
-    square, odd = x * x, 1
+    """Phi(x) = 1/2 + phi(x) * (x + x^3 / 3 + x^5 / (3 * 5) + ...), for x >= 0.
+
+    All terms are positive.
+    """
+    term = x
+    total = x
+    square = x * x
+    odd = 1
     limit = Decimal(10) ** -(_DIGITS - 10)
     while term > limit * total:
         odd += 2

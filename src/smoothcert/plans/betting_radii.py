@@ -174,7 +174,7 @@ class BettingRadii(Plan):
 
     def for_noise(self, noise: Noise) -> Self:
         check_random(noise)
-        noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
+        noise.trade_off(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
         check_provable(self, noise)
         return self
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
@@ -43,7 +43,7 @@ class Case:
     (100, 10000)
     """
 
-    @naming_users_code()
+    @naming_user_errors()
     def __init__(
         self, plan: Rule, noise: Noise, label: int | None = None, looks: Iterable[Look] = ()
     ) -> None:
@@ -75,7 +75,7 @@ class Case:
             pass
         return self.more
 
-    @naming_users_code()
+    @naming_user_errors()
     def proof(self) -> Proof:
         """What the votes so far prove."""
         if isinstance(self.plan, Plan):
@@ -97,7 +97,7 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
         return
     plan = cases[0].plan
     states = [case.state for case, _ in wanted]
-    with naming_users_code():
+    with naming_user_errors():
         updated = type(plan).update_each(plan, states, [look for _, look in wanted])
         for (case, look), state in zip(wanted, updated, strict=True):
             case.state = state
@@ -125,7 +125,7 @@ class Followed(NamedTuple):
     """Samples of each input, every forward pass counted."""
 
 
-@naming_users_code()
+@naming_user_errors()
 def follow(
     plan: Rule,
     noise: Noise,

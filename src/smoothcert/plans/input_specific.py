@@ -200,4 +200,8 @@ def plan_or_default(plan: Plan | None) -> Plan:
             "plan must be a plan such as InputSpecific(samples=10_000), got {value!r}",
             value=plan,
         )
-    return plan or InputSpecific()
+    if plan is None:
+        return InputSpecific()
+    if isinstance(plan, Plan) and plan.alpha != 0:  # as that of a plan that counts all outcomes
+        _check.alpha("alpha", plan.alpha)
+    return plan

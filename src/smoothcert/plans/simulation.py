@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
@@ -95,7 +95,7 @@ class Simulation(NamedTuple):
     """The probability that the class really has."""
 
 
-@naming_users_code()
+@naming_user_errors()
 def simulated_stops(
     plan: Plan,
     noise: Noise,

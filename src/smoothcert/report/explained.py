@@ -74,9 +74,10 @@ class Explained:
         class_names: The names of the classes, if they are known.
         nearest: How far the nearest input with another label is, and how many inputs were compared.
         values: The range of the values of the run's inputs; None if it is not recorded.
-        attack: The input after the smallest change that an attack found, the answer to it, and the size of the change.
-        same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
-            kind of device.
+        attack: The input after the smallest change that an attack found, the answer to it, and the
+            size of the change.
+        same_noise: Whether the noisy copies are those of the run. They are not if the run drew its
+            noise on another kind of device.
     """
 
     run: str
@@ -136,95 +137,104 @@ class Explained:
         if self.attack is None:
             return None
         changed, answer, length = self.attack
-        size = _number(length, self.certificate.noise.norm)
-        text = (
-            f"{class_name(answer, self.class_names)}, after a change of {size} that an attack found"
-        )
+        name = class_name(answer, self.class_names)
+        size = _number(length, self._norm)
+        text = f"{name}, after a change of {size} that an attack found"
         return Shown(self._picture(changed), text)
 
     @cached_property
     def votes(self) -> tuple[Bar, ...]:
         """The votes of all samples by class, the most frequent classes first."""
-        c, top = self.certificate, self._top
-        counts = sum(
-            (Counter(look.votes) for look in c.looks), Counter[int]()
-        )  # without classes that got no vote
-        total = max(c.samples, 1)
-        order = sorted(counts, key=lambda n: (n != top, -counts[n], n))
-        shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
-        bars = [
-            Bar(class_name(n, self.class_names), counts[n] / total, f"{counts[n]:,}", main=n == top)
-            for n in order[:shown]
-        ]
-        if rest := order[shown:]:
-            votes = sum(counts[n] for n in rest)
-            bars.append(Bar(f"{len(rest)} other classes", votes / total, f"{votes:,}"))
-        if c.missing:
-            bars.append(Bar("no finite answer", c.missing / total, f"{c.missing:,}"))
-        return tuple(bars)
+        votes: Counter[int] = Counter()
+        for look in self.certificate.looks:
+            votes += Counter(look.votes)  # this leaves out classes without votes
+        order = sorted(votes, key=lambda n: (n != self._top, -votes[n], n))
+        shown = order[:_MOST_CLASSES]
+        others = order[_MOST_CLASSES:]
+        if len(others) == 1:  # its own bar takes no more room than one for the others
+            shown = order
+            others = []
+        # Two classes may have the same name.
+        counts = [(class_name(n, self.class_names), votes[n], n == self._top) for n in shown]
+        if others:
+            rest = sum(votes[n] for n in others)
+            counts.append((f"{len(others)} other classes", rest, False))
+        if self.certificate.missing:
+            counts.append(("no finite answer", self.certificate.missing, False))
+        total = max(self.certificate.samples, 1)
+        return tuple(Bar(text, n / total, f"{n:,}", main) for text, n, main in counts)
 
     @cached_property
     def distances(self) -> tuple[Bar, ...]:
-        """The radius beside distances that one can imagine, from near to far; empty without a certificate."""
-        c, x, norm = self.certificate, self.x, self.certificate.noise.norm
-        if c.abstained or norm not in NORMS:
+        """The radius beside other distances, from near to far; empty without a certificate."""
+        if self.certificate.abstained or self._norm not in NORMS:
             return ()
-        black, others = np.zeros((len(x) if x.ndim == 3 else 1, 1, 1)), []
-        if is_unit(self.values) or norm in COUNTED:
-            others.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
-        if is_unit(self.values) and norm not in COUNTED:
-            others.append(
-                ("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm))
-            )
-        if self.nearest is not None:
-            others.append(
-                (f"the nearest of {self.nearest[1]:,} pictures with another label", self.nearest[0])
-            )
-        if away := [distance(copy, self.rounded, norm) for copy in self.drawn]:
-            others.append(("a noisy copy, as above", float(np.median(away))))
-        known = [("the certified radius", c.radius), *sorted(others, key=lambda pair: pair[1])]
-        longest = max(length for _, length in known) or 1.0
+        radius = ("the certified radius", self.certificate.radius)
+        others = self._other_distances()
+        lengths = [radius, *sorted(others.items(), key=lambda item: item[1])]
+        longest = max(length for _, length in lengths) or 1.0
         return tuple(
-            Bar(text, length / longest, _number(length, norm), main=place == 0)
-            for place, (text, length) in enumerate(known)
+            Bar(text, length / longest, _number(length, self._norm), main=text == radius[0])
+            for text, length in lengths
         )
+
+    def _other_distances(self) -> dict[str, float]:
+        """Distances that one can imagine, by what they are."""
+        norm = self._norm
+        lengths = {}
+        if is_unit(self.values) or norm in COUNTED:
+            black = np.zeros((len(self.x) if self.x.ndim == 3 else 1, 1, 1))
+            lengths["one pixel turns from black to white"] = distance(black, black + 1, norm)
+        if is_unit(self.values) and norm not in COUNTED:
+            step = distance(self.x, self.x + 1 / 255, norm)
+            lengths["every pixel changes by one of 255 steps"] = step
+        if self.nearest is not None:
+            length, compared = self.nearest
+            lengths[f"the nearest of {compared:,} pictures with another label"] = length
+        if self.drawn:
+            of_copies = [distance(copy, self.rounded, norm) for copy in self.drawn]
+            lengths["a noisy copy, as above"] = float(np.median(of_copies))
+        return lengths
 
     @cached_property
     def changed(self) -> tuple[Shown, ...]:
         """The input after changes that are as large as the radius; empty without a certificate."""
-        c, norm = self.certificate, self.certificate.noise.norm
-        if not c.radius or norm not in NORMS:
+        radius = self.certificate.radius
+        if not radius or self._norm not in NORMS:
             return ()
-        texts = (
-            "at random places" if norm in COUNTED else "spread over all pixels, at random",
-            "in as few pixels as possible",
+        spread, concentrated = changed_pictures(
+            self.x, radius, self._norm, self.values, seed=self.id
         )
-        changed = changed_pictures(self.x, c.radius, norm, self.values, seed=c.id)
-        return tuple(
-            Shown(self._picture(picture), text)
-            for picture, text in zip(changed, texts, strict=True)
+        where = "spread over all pixels, at random"
+        if self._norm in COUNTED:
+            where = "at random places"
+        return (
+            Shown(self._picture(spread), where),
+            Shown(self._picture(concentrated), "in as few pixels as possible"),
         )
 
     @property
     def everywhere(self) -> str | None:
-        """By how much all values may change at once (l-infinity), rounded down; None if nothing follows for that."""
-        c = self.certificate
-        if (
-            not c.radius > 0
-            or (radius := c.noise.other_radii(c.radius, self.x.shape).get("linf")) is None
-        ):
+        """By how much all values may change at once (l-infinity), rounded down.
+
+        None if no such change is certified.
+        """
+        noise = self.certificate.noise
+        if not self.certificate.radius > 0:
             return None
-        if c.noise.grid is None:
+        radius = noise.other_radii(self.certificate.radius, self.x.shape).get("linf")
+        if radius is None:
+            return None
+        if noise.grid is None:
             return f"less than {round_down(float(radius), 5).rstrip('0').rstrip('.')}"
-        steps = (
-            ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1
-        )  # the radius itself is not certified
+        # A change of the radius itself is not certified.
+        steps = ceil(float(radius) / noise.grid[0] * (1 - 1e-12)) - 1
         return f"at most {steps} of these steps" if steps else None
 
     @property
     def radius(self) -> str:
         """The radius as text, rounded down."""
-        return _number(self.certificate.radius, self.certificate.noise.norm)
+        return _number(self.certificate.radius, self._norm)
 
     @property
     def change(self) -> str:
@@ -239,8 +249,14 @@ class Explained:
     @property
     def _top(self) -> int | None:
         """The class that wins the vote."""
-        c = self.certificate
-        return c.prediction if c.prediction is not None else c.proof.prediction
+        if self.certificate.prediction is not None:
+            return self.certificate.prediction
+        chosen: int | None = self.certificate.proof.prediction
+        return chosen
+
+    @property
+    def _norm(self) -> str:
+        return self.certificate.noise.norm
 
     def _named(self, number: int | None) -> str | None:
         return None if number is None else class_name(number, self.class_names)
@@ -250,4 +266,6 @@ class Explained:
 
 
 def _number(length: float, norm: str) -> str:
-    return f"{length:,.0f}" if norm in COUNTED else str(round_down(length, 3 if length < 10 else 1))
+    if norm in COUNTED:
+        return f"{length:,.0f}"
+    return str(round_down(length, 3 if length < 10 else 1))

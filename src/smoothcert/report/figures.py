@@ -1,4 +1,4 @@
-"""Charts outside of the page: the same drawings as files for a paper, and one curve on axes of matplotlib."""
+"""Charts outside of the page: as files for a paper, and one curve on axes of matplotlib."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothcert.errors import InvalidInput, needs
+from smoothcert._files import write_output
+from smoothcert.errors import needs
+from smoothcert.report.chart import Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts
-from smoothcert.report.vega import PAPER, Chart, Line, Spec, spec
+from smoothcert.report.vega import PAPER, Spec, spec
 from smoothcert.runs.formats import Source, collect
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 FORMATS = ("pdf", "svg", "png")
-_WIDTH, _HEIGHT = 245, 173  # points: one column of a paper
-_PANEL_WIDTH, _PANEL_HEIGHT = 150, 105
+_SIZE = {"width": 245, "height": 173}  # points: one column of a paper
+_PANEL_SIZE = {"width": 150, "height": 105}  # points
 _DOTS_PER_INCH = 200
 
 
@@ -29,15 +31,18 @@ def save_figures(results: Source | Sequence[Source], folder: str | Path) -> list
     Returns:
         The files.
     """
-    return [
-        path for chart in charts(collect(results)) for path in save(chart, Path(folder) / chart.id)
-    ]
+    paths = []
+    for chart in charts(collect(results)):
+        paths += save(chart, Path(folder) / chart.id)
+    return paths
 
 
 def save(
     chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Write a chart, or several side by side, once per format. The same charts always give the same files.
+    """Write a chart, or several side by side, once per format.
+
+    The same charts always give the same files.
 
     Args:
         chart: The chart, which fits one column of a paper, or the charts, which get their titles.
@@ -47,43 +52,41 @@ def save(
     Returns:
         The files.
     """
-    size = {"width": _WIDTH, "height": _HEIGHT, "autosize": {"type": "fit", "contains": "padding"}}
-    made = spec(chart, PAPER) | size if isinstance(chart, Chart) else _panels(chart)
-    drawn = json.dumps(made | {"config": PAPER.config})
+    drawing = _column(chart) if isinstance(chart, Chart) else _panels(chart)
+    text = json.dumps(drawing | {"config": PAPER.config})
     path = Path(path)
     paths = {format: path.with_name(f"{path.name}.{format}") for format in formats}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for format, target in paths.items():
-            target.write_bytes(_rendered(drawn, format))
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot write figures into {path.parent}: {error.strerror or error}"
-        ) from None
+    for format, target in paths.items():
+        write_output(target, _rendered(text, format))
     return list(paths.values())
 
 
+def _column(chart: Chart) -> Spec:
+    """A chart that fits one column of a paper."""
+    return spec(chart, PAPER) | _SIZE | {"autosize": {"type": "fit", "contains": "padding"}}
+
+
 def _panels(panels: Sequence[Chart]) -> Spec:
-    """Charts in rows, each with its own legend. Vega-Lite cannot fit several charts into a width."""
-    size = {"width": _PANEL_WIDTH, "height": _PANEL_HEIGHT, "autosize": "pad"}
-    drawn = [spec(panel, PAPER) | size | {"title": panel.title} for panel in panels]
-    own = dict.fromkeys(("color", "strokeDash", "shape", "size"), "independent")
-    return {"concat": drawn, "columns": 2 if len(panels) == 4 else 3, "resolve": {"scale": own}}
+    """Charts in rows, each with its own legend. Vega-Lite cannot fit several into a width."""
+    drawn = [
+        spec(panel, PAPER) | _PANEL_SIZE | {"autosize": "pad", "title": panel.title}
+        for panel in panels
+    ]
+    scales = dict.fromkeys(("color", "strokeDash", "shape", "size"), "independent")
+    return {"concat": drawn, "columns": 2 if len(panels) == 4 else 3, "resolve": {"scale": scales}}
 
 
-def _rendered(drawn: str, format: str) -> bytes:
+def _rendered(drawing: str, format: str) -> bytes:
     import vl_convert
 
     if format == "pdf":
-        return vl_convert.vegalite_to_pdf(drawn)
+        return vl_convert.vegalite_to_pdf(drawing)
     if format == "png":
-        return vl_convert.vegalite_to_png(drawn, ppi=_DOTS_PER_INCH)
-    text = vl_convert.vegalite_to_svg(
-        drawn
-    )  # its unit is a pixel of a screen, but that of a PDF is a point
-    return re.sub(
-        r'width="([\d.]+)" height="([\d.]+)"', r'width="\1pt" height="\2pt"', text, count=1
-    ).encode()
+        return vl_convert.vegalite_to_png(drawing, ppi=_DOTS_PER_INCH)
+    # The unit of this SVG is a pixel of a screen, but that of the PDF is a point.
+    text = vl_convert.vegalite_to_svg(drawing)
+    size = r'width="([\d.]+)" height="([\d.]+)"'
+    return re.sub(size, r'width="\1pt" height="\2pt"', text, count=1).encode()
 
 
 def plot(
@@ -106,18 +109,12 @@ def plot(
         _, ax = plt.subplots()
     for line in chart.layers:
         assert isinstance(line, Line)
-        [drawn] = ax.step(
-            line.x, line.y, where="pre", label=(line.series or line.label).replace("$", r"\$")
-        )
+        name = (line.series or line.label).replace("$", r"\$")
+        [curve] = ax.step(line.x, line.y, where="pre", label=name)
         if bands and line.low is not None and line.high is not None:
+            colour = curve.get_color()
             ax.fill_between(
-                line.x,
-                line.low,
-                line.high,
-                step="pre",
-                color=drawn.get_color(),
-                alpha=0.15,
-                linewidth=0,
+                line.x, line.low, line.high, step="pre", color=colour, alpha=0.15, linewidth=0
             )
     ax.set(xlabel=chart.x.title, ylabel=chart.y.title, xlim=(0, None), ylim=(0, None))
     ax.legend()

@@ -1,14 +1,14 @@
-"""The page: numbers from `Results`, a Jinja template that escapes them, Vega for the charts, all in one file.
+"""The page: numbers from `Results`, Jinja templates that escape them, Vega for the charts.
 
-The page makes no requests. Its content security policy forbids them, and it allows only the page's own two scripts,
-which it names by their hashes.
+All is in one file. The page makes no requests. Its content security policy forbids them, and it
+allows only the page's own two scripts, which it names by their hashes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from smoothcert._files import write_whole
+from smoothcert._files import write_output
 from smoothcert._registry import describe
 from smoothcert._version import __version__
+from smoothcert.data import load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.plans import (
     AtRadii,
@@ -33,6 +35,7 @@ from smoothcert.plans import (
 )
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
+from smoothcert.report.chart import Chart
 from smoothcert.report.charts import certified_accuracy, charts, difference
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import pictures_of, thumbnails
@@ -48,7 +51,7 @@ from smoothcert.report.wording import (
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import Results, is_unit
+from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
@@ -64,6 +67,7 @@ POINTS = 6_000
 """Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
 _COMPARED = 24
 """Pictures of inputs that only one of two runs certifies, at one radius."""
+_WHOLE_NUMBERS = ("id", "label", "prediction", "samples", "missing")
 _ALWAYS_LISTED = ("id", "label", "prediction", "radius")
 
 
@@ -80,11 +84,13 @@ def write_report(
     """Write the page about these runs.
 
     Args:
-        results: The runs, exports or published logs, or their folders and files; or what `compare` returns.
+        results: The runs, exports or published logs, or their folders and files; or what `compare`
+            returns.
         out: The file to write.
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
-        dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
+        dataset: Where the pictures of the inputs come from; by default the data set that the runs
+            name.
         explained: Certificates to explain in pictures, as `explain` returns them.
         recommendation: Which run to take, and why, as `recommend` returns it.
 
@@ -95,43 +101,55 @@ def write_report(
         return _write_comparison(results, out, dataset)
     runs = collect(results)
     dataset = dataset_of([run.manifest for run in runs], dataset)
+    data: dict[str, Any] = {
+        "runs": [_certificates(run, ROWS // len(runs)) for run in runs],
+        "classes": [],
+        "pictures": {},
+    }
+    if dataset is not None:
+        data["classes"] = list(dataset.class_names or ())
+        data["pictures"] = thumbnails(dataset, runs)
     return write_page(
         out,
         "page.html",
         runs,
         charts(runs, most_points=POINTS),
-        {
-            "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
-            "classes": list(dataset.class_names or ()) if dataset else [],
-            "pictures": thumbnails(dataset, runs) if dataset else {},
-        },
+        data,
         explained=explained,
         recommendation=recommendation,
         table=table(runs, reference=reference, radii=radii),
-        plans=grouped((r.plan, r.name) for r in runs if r.plan),
+        plans=grouped((run.plan, run.name) for run in runs if run.plan),
         guarantees=_guarantees(runs),
     )
 
 
 def _write_comparison(comparison: Comparison, out: str | Path, dataset: Dataset | None) -> Path:
-    """Write the page about a comparison: its claims in words, and pictures of inputs that only one run certifies."""
+    """Write the page about a comparison.
+
+    It has the claims in words, and pictures of inputs that only one run certifies.
+    """
     runs = [comparison.a, comparison.b]
     dataset = dataset_of([run.manifest for run in runs], dataset)
-    listed = [
-        id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]
-    ]
+    shown = []
+    if comparison.curve:
+        shown = [certified_accuracy(runs), difference(comparison, comparison.curve)]
+    pictures: dict[int, str | None] = {}
+    class_names = None
+    if dataset is not None:
+        class_names = dataset.class_names
+        for one in comparison.differences:
+            ids = [*one.only_a[:_COMPARED], *one.only_b[:_COMPARED]]
+            pictures |= pictures_of(dataset, runs, ids)
     return write_page(
         out,
         "compared.html",
         runs,
-        [certified_accuracy(runs), difference(comparison, comparison.curve)]
-        if comparison.curve
-        else [],
+        shown,
         comparison=comparison,
-        pictures=pictures_of(dataset, runs, listed) if dataset else {},
+        pictures=pictures,
         most=_COMPARED,
         labels=dict(zip(comparison.a.id.tolist(), comparison.a.label.tolist(), strict=True)),
-        class_names=dataset.class_names if dataset else None,
+        class_names=class_names,
     )
 
 
@@ -139,26 +157,26 @@ def write_page(
     out: str | Path,
     template: str,
     runs: Sequence[Results],
-    shown: Sequence[vega.Chart] = (),
+    shown: Sequence[Chart] = (),
     data: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Path:
     """Write a page about these runs with these charts, with data for its script."""
     scripts = [_vega_script(), _text("page.js")]
-    drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
+    drawings = {chart.id: vega.spec(chart) for chart in shown}
     page = environment().get_template(template)
     text = page.render(
         **values,
         results=runs,
         charts=shown,
-        data=drawn | dict(data or {}),
+        data={"config": vega.PAGE.config, "charts": drawings, **(data or {})},
         style=_text("page.css"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
         series=range(1, vega.SERIES + 1),
         version=__version__,
     )
-    write_whole(out, text.encode())
+    write_output(out, text.encode(), reads=[run.path for run in runs])
     return Path(out)
 
 
@@ -172,48 +190,50 @@ def environment() -> Environment:
     """Where templates are found, and their filters."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FunctionLoader(_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "is_unit": is_unit}
-    made.filters |= {"promise": promise, "units": units, "in_norm": in_norm, "acr_note": acr_note}
-    made.filters |= {"describe": describe, "uncertified": uncertified, "class_name": class_name}
-    made.filters |= {
+    templates.filters |= {
+        "acr_note": acr_note,
+        "caveat": caveat,
+        "certified_radii": certified_radii,
+        "class_name": class_name,
+        "describe": describe,
         "down": round_down,
         "duration": duration,
-        "share": "{:.1%}".format,
+        "in_norm": in_norm,
+        "is_unit": is_unit,
+        "kind": kind,
+        "looks": default_looks,
         "number": "{:g}".format,
+        "p_reached_by": p_reached_by,
+        "promise": promise,
+        "share": "{:.1%}".format,
+        "uncertified": uncertified,
+        "units": units,
     }
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return templates
 
 
-def _certificates(results: Results, most: int) -> dict[str, Any]:
-    kept = evenly(len(results), most)
-    bounded = np.where(
-        np.isfinite(results.upper).any(), 1, np.nan
-    )  # without bounds on other classes, p tells enough
-    whole = ("id", "label", "prediction", "samples", "missing")
-    columns = {name: results.columns[name][kept].tolist() for name in whole} | {
-        "radius": [float(round_down(radius, 4)) for radius in results.radius[kept].tolist()],
-        "p": [None if np.isnan(p) else round(p, 5) for p in results.p[kept].tolist()],
-        "lower": [
-            None if np.isnan(v) else float(round_down(v, 4))
-            for v in (bounded * results.lower[kept]).tolist()
-        ],
-        "upper": [
-            None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()
-        ],
-    }
+def _certificates(run: Results, most: int) -> dict[str, Any]:
+    """The columns of at most so many certificates, for the script of the page."""
+    kept = evenly(len(run), most)
+    columns = {name: run.columns[name][kept].tolist() for name in _WHOLE_NUMBERS}
+    columns["radius"] = _plain(run.radius[kept], _rounded_down)
+    columns["p"] = _plain(run.p[kept], lambda p: round(p, 5))
+    if np.isfinite(run.upper).any():  # without bounds on other classes, p tells enough
+        columns["lower"] = _plain(run.lower[kept], _rounded_down)
+        columns["upper"] = _plain(run.upper[kept], lambda bound: -_rounded_down(-bound))
     return {
-        "name": results.name,
-        "inputs": len(results),
-        "uncertified": uncertified(results),
-        "known_labels": results.known_labels,
+        "name": run.name,
+        "inputs": len(run),
+        "uncertified": uncertified(run),
+        "known_labels": run.known_labels,
         "columns": {
             name: column
             for name, column in columns.items()
@@ -222,46 +242,62 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
     }
 
 
-def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
+def _plain(values: NDArray[np.float64], rounded: Callable[[float], float]) -> list[float | None]:
+    """Rounded numbers; None for what is not a number."""
+    return [None if np.isnan(value) else rounded(value) for value in values.tolist()]
+
+
+def _rounded_down(value: float) -> float:
+    return float(round_down(value, 4))
+
+
+def _guarantees(runs: Sequence[Results]) -> list[dict[str, Any]]:
     """The failure probability of each plan in use, under each noise, with the names of its runs."""
     plans = grouped(
-        ((r.certified_by, r.noise), r.name) for r in results if r.certified_by and r.noise
+        ((run.certified_by, run.noise), run.name) for run in runs if run.certified_by and run.noise
     )
-    found = []
-    for (plan, noise), runs in plans.items():
-        with suppress(
-            InvalidInput
-        ):  # nothing is known about a plan that bounds other classes in its own way
-            found.append({"plan": plan, "runs": runs, "found": exact_coverage(plan, noise)})
-    return found
+    guarantees = []
+    for (plan, noise), names in plans.items():
+        # Nothing is known about a plan that bounds other classes in its own way.
+        with suppress(InvalidInput):
+            coverage = exact_coverage(plan, noise)
+            guarantees.append({"plan": plan, "runs": names, "coverage": coverage})
+    return guarantees
 
 
 def dataset_of(
     manifests: Sequence[Manifest | None], given: Dataset | None = None
 ) -> Dataset | None:
-    """The given data set, or the one that all runs were made on, if they agree and it can be loaded by its name.
+    """The given data set, or the one that all runs were made on, if it can be loaded by its name.
 
-    Published logs do not name theirs, so they are not asked. A given data set that no run was made on is refused.
+    A given data set that no run was made on is refused. Published logs do not name their data.
     """
-    made_on = {(m.data, m.data_hash, m.in_memory) for m in manifests if m is not None}
-    if given is not None:
-        if None not in manifests and given.fingerprint not in {hash for _, hash, _ in made_on}:
-            raise InvalidInput(
-                f"{given.name} is not the data that the runs were made on: leave it out, or give theirs"
-            )
-        return given
-    if len(made_on) != 1:
+    recorded = [manifest for manifest in manifests if manifest is not None]
+    if given is None:
+        return _recorded_dataset(recorded)
+    hashes = {manifest.data_hash for manifest in recorded}
+    if None not in manifests and given.fingerprint not in hashes:
+        raise InvalidInput(
+            "other-data",
+            "{data} is not the data that the runs were made on: leave it out, or give theirs",
+            data=given.name,
+        )
+    return given
+
+
+def _recorded_dataset(manifests: Sequence[Manifest]) -> Dataset | None:
+    """The one data set of all runs; None if they differ or it cannot be loaded by its name."""
+    sources = {(manifest.data, manifest.data_hash, manifest.in_memory) for manifest in manifests}
+    if len(sources) != 1:
         return None
-    [(name, fingerprint, in_memory)] = made_on
+    [(name, fingerprint, in_memory)] = sources
     if in_memory:
         return None
-    from smoothcert.data import load_dataset
-
     try:
-        found = load_dataset(name)
+        dataset = load_dataset(name)
     except SmoothcertError:
         return None
-    return found if found.fingerprint == fingerprint else None
+    return dataset if dataset.fingerprint == fingerprint else None
 
 
 @lru_cache(maxsize=1)

@@ -1,28 +1,26 @@
-"""What a chart is, and charts as Vega-Lite specifications for the page and for figures. `charts` computes the numbers.
+"""Charts as Vega-Lite specifications for the page and for figures, in the looks of `styles.json`.
 
-`styles.json` says how they look.
+Colours of the page are variables of its style sheet, so that dark mode and print need no second
+drawing. Those of figures are the ones of Okabe and Ito, which readers with any kind of colour
+vision can distinguish, in an order that also prints well in grey.
 
-Colours of the page are variables of its style sheet, so that dark mode and print need no second drawing. Those of
-figures are the ones of Okabe and Ito, which can be told apart with every kind of colour vision, in an order that also
-prints well in grey.
+We write the specifications as dictionaries. With Altair, the same functions have 10% more tokens
+and need its packages as well.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from smoothcert.report.chart import OUTCOMES, Axis, Chart, Layer, Line, Points, Values
 
 Spec = dict[str, Any]
-Values: TypeAlias = NDArray[Any]
-
-OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
-"""What can become of an input. Each outcome has its own shape in charts."""
 
 SERIES = 6
 """Colours of the style sheet; they repeat for more runs than that."""
@@ -30,115 +28,18 @@ SERIES = 6
 _SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "square"), strict=True))
 _DASHES = ([1, 0], [5, 2], [5, 2, 1, 2], [1, 2])
 _LETTER_WIDTH = 0.45  # of its height, on average
-_SYMBOL_WIDTH, _LEGEND_WIDTH = 25, 225  # points, in print
+_SYMBOL_WIDTH = 25  # points, in print
+_LEGEND_WIDTH = 225  # points, in print
 _ROUND_SHARES = (1, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0)
 _TICK_GAP = 0.08  # the least distance between two ticks, as a share of the length of an axis
-_LABEL_GAP = 0.065  # that between two labels
+_LABEL_GAP = 0.065  # the least distance between two labels
 _FORMATS = {"number": ".4f", "percent": ".1%", "count": ",.0f"}
-_TICKS: dict[str, Spec] = {
+_TICK_LABELS: dict[str, Spec] = {
     "number": {},
     "percent": {"format": "%"},
-    "count": {
-        "labelExpr": "format(datum.value, '~s')"
-    },  # as a format for all ticks, it would write 0k and 0.5k
+    # As a format for all ticks, "~s" would write 0k and 0.5k.
+    "count": {"labelExpr": "format(datum.value, '~s')"},
 }
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis.
-
-    Args:
-        title: What it shows.
-        kind: How its numbers are written: as they are, as percentages, or as counts ("5k").
-        log: Whether the scale is logarithmic.
-        zero: Whether the scale includes 0.
-        power: A value stands where this power of it would: a power above 1 spreads out shares near 1.
-    """
-
-    title: str
-    kind: Literal["number", "percent", "count"] = "number"
-    log: bool = False
-    zero: bool = True
-    power: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """What is drawn about one run.
-
-    Args:
-        series: The run. Several layers may belong to one run.
-        x: Positions.
-        y: The values there.
-        low: The lower ends of a band around the values.
-        high: The upper ends of this band.
-        columns: What a reader sees when pointing at a value, besides its position: one array for each title.
-    """
-
-    series: str
-    x: Values
-    y: Values
-    low: Values | None = None
-    high: Values | None = None
-    columns: Mapping[str, Values] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Line(Layer):
-    """A curve, with its band as an area.
-
-    Args:
-        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
-        label: The name of a line that belongs to no run, such as a boundary; `series` is empty then. The line is grey
-            and has its name beside its right end.
-    """
-
-    step: bool = False
-    label: str = ""
-
-
-def histogram(series: str, edges: Values, y: Values) -> Line:
-    """A histogram as a curve with steps: the heights `y` of bins between `edges`."""
-    return Line(series, np.append(edges, edges[-1]), np.concatenate([[0.0], y, [0.0]]), step=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Points(Layer):
-    """Marks, with their bands as vertical lines.
-
-    Args:
-        outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
-        inputs: How many inputs each stands for, which decides its size; None for one each.
-        hollow: Whether only their outlines are drawn, to tell them from other marks of the same run.
-    """
-
-    outcome: Values | None = None
-    inputs: Values | None = None
-    hollow: bool = False
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart and the text around it.
-
-    Args:
-        id: Its name in the page and the name of its file.
-        title: Its heading.
-        series: The runs in the order of their colours, also those that this chart does not show.
-        x: The horizontal axis.
-        y: The vertical axis.
-        layers: What is drawn; empty if the runs have no numbers for this chart.
-        caption: The sentences below it.
-    """
-
-    id: str
-    title: str
-    series: tuple[str, ...]
-    x: Axis
-    y: Axis
-    layers: tuple[Layer, ...]
-    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +51,8 @@ class Style:
         grey: The colour of lines that belong to no run.
         text: The size of text.
         mark: The area of a mark.
-        printed: Whether lines differ in their dashes, too, as for print in grey. Nothing reacts to a pointer then.
+        printed: Whether lines also differ in their dashes, as for print in grey. Nothing reacts to
+            a pointer then.
     """
 
     config: Spec
@@ -160,133 +62,146 @@ class Style:
     printed: bool = False
 
 
-PAGE, PAPER = (
-    Style(**style)
-    for style in json.loads(files(__package__).joinpath("styles.json").read_text()).values()
-)
+_STYLES = json.loads(files(__package__).joinpath("styles.json").read_text())
+PAGE = Style(**_STYLES["page"])
+PAPER = Style(**_STYLES["paper"])
 
 
 def spec(chart: Chart, style: Style = PAGE) -> Spec:
-    """A chart as a Vega-Lite specification, one colour per run. It has a legend only if it shows several runs."""
-    present = [name for name in chart.series if any(layer.series == name for layer in chart.layers)]
-    by_run: Spec = {
-        "field": "run",
-        "type": "nominal",
-        "scale": {"domain": list(chart.series)},
-        "legend": _legend(present, chart, style) if len(present) > 1 else None,
-    }
-    layers = []
-    for step in (False, True):
-        if lines := [
-            layer for layer in chart.layers if isinstance(layer, Line) and layer.step is step
-        ]:
-            layers.append(_lines(lines, chart, style))
-    for hollow in (False, True):
-        if points := [
-            layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is hollow
-        ]:
-            layers.append(_points(points, chart, style))
-    labelled: Spec = {}
-    if labels := label_places(chart):
-        layers.append(_labels(labels, chart, style))
-        by_run["condition"] = {"test": "datum.label", "value": style.grey}
-        room = 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in labels)
-        labelled["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": room}
-    return {
-        **labelled,
+    """A chart as a Vega-Lite specification, one colour per run."""
+    drawn: Spec = {
         "description": f"{chart.title}. {chart.caption}",
         "width": "container",
         "height": 260,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "encoding": {"color": by_run},
-        "layer": layers,
+        "encoding": {"color": _colour(chart, style)},
+        "layer": list(_layers(chart, style)),
+    }
+    places = label_places(chart)
+    if places:
+        drawn["layer"].append(_labels(places, chart, style))
+        longest = max(len(line.label) for line, _ in places)
+        room = 8 + _LETTER_WIDTH * style.text * longest
+        drawn["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": room}
+    return drawn
+
+
+def _layers(chart: Chart, style: Style) -> Iterator[Spec]:
+    """Lines below points. Layers of the same kind share their data."""
+    lines = [layer for layer in chart.layers if isinstance(layer, Line)]
+    points = [layer for layer in chart.layers if isinstance(layer, Points)]
+    for step in (False, True):
+        alike = [line for line in lines if line.step is step]
+        if alike:
+            yield _lines(alike, chart, style)
+    for hollow in (False, True):
+        marks = [layer for layer in points if layer.hollow is hollow]
+        if marks:
+            yield _points(marks, chart, style)
+
+
+def _colour(chart: Chart, style: Style) -> Spec:
+    """The colour of each run. There is a legend only if the chart shows several runs."""
+    drawn = {layer.series for layer in chart.layers}
+    names = [name for name in chart.series if name in drawn]
+    return {
+        "field": "run",
+        "type": "nominal",
+        "scale": {"domain": list(chart.series)},
+        "legend": _legend(names, chart, style) if len(names) > 1 else None,
+        "condition": {"test": "datum.label", "value": style.grey},
     }
 
 
 def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
-    """The names of runs; in print, in as many columns as there is room for, and with the dashes of their lines."""
+    """The names of runs; in print, in as many columns as fit, and with the dashes of lines."""
+    legend: Spec = {"values": names}
     if not style.printed:
-        return {"values": names}
+        return legend
     widths = [_SYMBOL_WIDTH + _LETTER_WIDTH * style.text * len(name) for name in names]
-    columns = (
-        len(names) if sum(widths) < _LEGEND_WIDTH else max(1, int(_LEGEND_WIDTH / max(widths)))
-    )
-    lines = any(isinstance(layer, Line) and not layer.label for layer in chart.layers)
-    return {"values": names, "columns": columns} | (
-        {"symbolType": "stroke", "symbolSize": 250} if lines else {}
-    )
+    legend["columns"] = len(names)
+    if sum(widths) >= _LEGEND_WIDTH:
+        legend["columns"] = max(1, int(_LEGEND_WIDTH / max(widths)))
+    if any(isinstance(layer, Line) and layer.series for layer in chart.layers):
+        legend |= {"symbolType": "stroke", "symbolSize": 250}
+    return legend
 
 
 def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
-    several = len(lines) > len(
-        {line.series for line in lines}
-    )  # lines of one run, which must not be joined
-    rows = [
-        row
-        | ({"line": i} if several else {})
-        | ({"run": line.label, "label": True} if line.label else {})
-        for i, line in enumerate(lines)
-        for row in _rows(line)
-    ]
-    x, y = _axis("x", chart), _axis("y", chart)
+    rows = []
+    for number, line in enumerate(lines):
+        label = {"run": line.label, "label": True} if line.label else {}
+        rows += [row | label | {"line": number} for row in _rows(line)]
+    of_runs = any(line.series for line in lines)
+    # Lines of one run must not be joined.
+    encoding = _axes(chart) | {"detail": {"field": "line"}}
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
-    each = {"x": x} | ({"detail": {"field": "line"}} if several else {})
-    dash = (
-        {"strokeDash": _dash(chart)} if style.printed and any(line.series for line in lines) else {}
-    )
-    layers: list[Spec] = [{"mark": {"type": "line"} | curve, "encoding": each | {"y": y} | dash}]
+    layers: list[Spec] = []
     if any(line.low is not None for line in lines):
-        band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
-        layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
-    if any(line.series for line in lines) and not style.printed:
-        layers.append(_hover_points(x, y, lines[0], chart))
+        area = {"type": "area", "opacity": 0.15} | curve
+        layers.append({"mark": area, "encoding": encoding | _band(chart)})
+    dash = {"strokeDash": _dash(chart)} if style.printed and of_runs else {}
+    layers.append({"mark": {"type": "line"} | curve, "encoding": encoding | dash})
+    if of_runs and not style.printed:
+        layers.append(_hover_points(lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}
 
 
 def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     rows = [row for layer in points for row in _rows(layer)]
-    x, y = (
-        _axis("x", chart, padding=8, nice=False),
-        _axis("y", chart),
-    )  # with room, so that no mark is cut off
-    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
+    axes = _axes(chart, padding=8, nice=False)  # with padding, no mark is cut off
+    encoding = axes | {"tooltip": _tooltip(points[0], chart)}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
-    present = [
-        outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)
-    ]
-    if present:
-        small = style.mark / 4
-        mark = {"type": "point", "size": small, "opacity": 0.6}
+    layers: list[Spec] = []
+    if any(layer.low is not None for layer in points):
+        layers.append({"mark": {"type": "rule", "opacity": 0.4}, "encoding": axes | _band(chart)})
+    if points[0].outcome is not None:
+        size = style.mark / 4
+        mark = {"type": "point", "size": size, "opacity": 0.6}
+        encoding["shape"] = _shape(rows, style)
         if any(layer.inputs is not None for layer in points):
             rows = [{"inputs": 1} | row for row in rows]
-            largest = max(row["inputs"] for row in rows)
-            sizes = {
-                "domain": [1, max(largest, 2)],
-                "range": [small, small if largest == 1 else 25 * small],
-            }
-            encoding["size"] = {
-                "field": "inputs",
-                "type": "quantitative",
-                "scale": sizes,
-                "legend": None,
-            }
-        encoding["shape"] = {
-            "field": "outcome",
-            "scale": {"domain": present, "range": [_SHAPES[outcome] for outcome in present]},
-            "legend": {"orient": "bottom", "columns": 4 if style.printed else 2},
-        }
-    layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
-    if any(layer.low is not None for layer in points):
-        ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
-        layers.insert(0, {"mark": {"type": "rule", "opacity": 0.4}, "encoding": ends})
+            encoding["size"] = _size(rows, size)
+    layers.append({"mark": mark, "encoding": encoding})
     return {"data": {"values": rows}, "layer": layers}
 
 
+def _band(chart: Chart) -> Spec:
+    return {"y": _axis("y", chart) | {"field": "low"}, "y2": {"field": "high"}}
+
+
+def _shape(rows: Sequence[Spec], style: Style) -> Spec:
+    """The shape of each outcome that occurs."""
+    occurring = {row["outcome"] for row in rows}
+    shapes = {outcome: shape for outcome, shape in _SHAPES.items() if outcome in occurring}
+    return {
+        "field": "outcome",
+        "scale": {"domain": list(shapes), "range": list(shapes.values())},
+        "legend": {"orient": "bottom", "columns": 4 if style.printed else 2},
+    }
+
+
+def _size(rows: Sequence[Spec], smallest: float) -> Spec:
+    """The area of a mark by the number of inputs that it stands for."""
+    most = max(row["inputs"] for row in rows)
+    largest = smallest if most == 1 else 25 * smallest
+    return {
+        "field": "inputs",
+        "type": "quantitative",
+        "scale": {"domain": [1, max(most, 2)], "range": [smallest, largest]},
+        "legend": None,
+    }
+
+
 def label_places(chart: Chart) -> list[tuple[Line, float]]:
-    """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
-    low, high = _extent(chart, "y")
+    """Lines with a label, and the height at which it is written.
+
+    That is beside the end of the line, or lower, so that no label is written over another.
+    """
+    low, high = chart.extent("y")
     named = [layer for layer in chart.layers if isinstance(layer, Line) and layer.label]
-    highest, places = np.inf, []
+    highest = np.inf
+    places = []
     for line in sorted(named, key=lambda line: -float(line.y[-1])):
         place = min(float(line.y[-1]), highest)
         places.append((line, place))
@@ -300,59 +215,46 @@ def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) ->
         {"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label}
         for line, place in places
     ]
-    encoding = {
-        "x": _axis("x", chart),
-        "y": _axis("y", chart),
-        "text": {"field": "text"},
-        "color": {"value": style.grey},
-    }
     return {
         "data": {"values": rows},
         "mark": {"type": "text", "align": "left", "dx": 6},
-        "encoding": encoding,
+        "encoding": _axes(chart) | {"text": {"field": "text"}, "color": {"value": style.grey}},
     }
 
 
 def _dash(chart: Chart) -> Spec:
     dashes = [_DASHES[i % len(_DASHES)] for i in range(len(chart.series))]
-    solid = {"test": "datum.label", "value": _DASHES[0]}
     return {
         "field": "run",
         "scale": {"domain": list(chart.series), "range": dashes},
-        "condition": solid,
+        "condition": {"test": "datum.label", "value": _DASHES[0]},
     }
 
 
-def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
-    """Points that show, with their values, only under the pointer."""
+def _hover_points(line: Line, chart: Chart) -> Spec:
+    """Points that are visible, with their values, only under the pointer."""
     name = "hover_step" if line.step else "hover"
+    select = {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"}
+    selected = {"param": name, "empty": False, "value": 1}
+    opacity = {"condition": selected, "value": 0}
     return {
-        "params": [
-            {
-                "name": name,
-                "select": {
-                    "type": "point",
-                    "on": "pointerover",
-                    "nearest": True,
-                    "clear": "pointerout",
-                },
-            }
-        ],
+        "params": [{"name": name, "select": select}],
         "mark": {"type": "point", "filled": True, "size": 70},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _tooltip(line, chart),
-        },
+        "encoding": _axes(chart) | {"opacity": opacity, "tooltip": _tooltip(line, chart)},
     }
+
+
+def _axes(chart: Chart, **x_scale: Any) -> Spec:
+    return {"x": _axis("x", chart, **x_scale), "y": _axis("y", chart)}
 
 
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
-    axis = chart.x if field == "x" else chart.y
-    shown: Spec = {"tickCount": 6} | _TICKS[axis.kind]
-    if (axis.log or axis.power != 1) and len(values := ticks(axis, *_extent(chart, field))) > 1:
-        shown |= {"values": values, "tickCount": len(values)}
+    axis: Axis = getattr(chart, field)
+    shown: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
+    if axis.log or axis.power != 1:
+        values = ticks(axis, *chart.extent(field))
+        if len(values) > 1:
+            shown |= {"values": values, "tickCount": len(values)}
     if axis.power != 1:
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:
@@ -370,28 +272,21 @@ def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
 
 
 def ticks(axis: Axis, low: float, high: float) -> list[float]:
-    """Where a scale with a logarithm or a power has its ticks: at round values that are not too close together."""
+    """The ticks of a scale with a logarithm or a power: round values with a gap between them."""
     if axis.log:
         digits = (1, 3) if high > 50 * low else (1, 2, 5)
-        powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-        return [
-            tick
-            for power in powers.tolist()
-            for digit in digits
-            if low <= (tick := digit * power) <= high
-        ]
+        exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        values = [float(digit * 10.0**exponent) for exponent in exponents for digit in digits]
+        return [value for value in values if low <= value <= high]
+    gap = _TICK_GAP * (high**axis.power - low**axis.power)
     chosen: list[float] = []
-    for tick in (share for share in _ROUND_SHARES if low <= share <= high):
-        room = chosen[-1] ** axis.power - tick**axis.power if chosen else np.inf
-        if room >= _TICK_GAP * (high**axis.power - low**axis.power):
-            chosen.append(tick)
+    last = np.inf
+    for share in _ROUND_SHARES:
+        place = share**axis.power
+        if low <= share <= high and last - place >= gap:
+            chosen.append(share)
+            last = place
     return chosen
-
-
-def _extent(chart: Chart, field: Literal["x", "y"]) -> tuple[float, float]:
-    """The smallest and the largest value of all layers on an axis."""
-    values = np.concatenate([getattr(layer, field) for layer in chart.layers] or [np.zeros(1)])
-    return float(np.min(values)), float(np.max(values))
 
 
 def _rows(layer: Layer) -> Iterator[Spec]:
@@ -406,18 +301,20 @@ def _tooltip(layer: Layer, chart: Chart) -> Spec:
     """The values under the pointer, as an expression.
 
     For the nearest point, Vega-Lite gives every point a cell that holds the point's row as "datum".
+    Its own tooltips do not find texts there, and show 0 for a missing number.
     """
-    x, y = _FORMATS[chart.x.kind], _FORMATS[chart.y.kind]
-    x_title, y_title = (
-        axis.title.partition(" (")[0] for axis in (chart.x, chart.y)
-    )  # without norm and scale
-    fields = {"run": ("run", ""), x_title: ("x", x), y_title: ("y", y)}
-    if layer.low is not None:
-        fields |= {"band from": ("low", y), "to": ("high", y)}
-    fields |= {
-        title: (title, ".4f" if values.dtype.kind == "f" else "")
-        for title, values in layer.columns.items()
+    x_title = chart.x.title.partition(" (")[0]  # without norm and scale
+    y_title = chart.y.title.partition(" (")[0]
+    y_format = _FORMATS[chart.y.kind]
+    fields = {
+        "run": ("run", ""),
+        x_title: ("x", _FORMATS[chart.x.kind]),
+        y_title: ("y", y_format),
     }
+    if layer.low is not None:
+        fields |= {"band from": ("low", y_format), "to": ("high", y_format)}
+    for title, values in layer.columns.items():
+        fields[title] = (title, ".4f" if values.dtype.kind == "f" else "")
     shown = []
     for title, (name, format) in fields.items():
         value = f"(datum.datum || datum)[{json.dumps(name)}]"
@@ -428,8 +325,8 @@ def _tooltip(layer: Layer, chart: Chart) -> Spec:
 
 
 def _plain(values: Values) -> list[Any]:
-    """Plain numbers, short enough for a page; Vega wants null where there is none."""
-    return [
-        (round(value, 5) if np.isfinite(value) else None) if isinstance(value, float) else value
-        for value in values.tolist()
-    ]
+    """Plain numbers, short enough for a page. A number that is not finite becomes null."""
+    if values.dtype.kind != "f":
+        plain: list[Any] = values.tolist()
+        return plain
+    return [round(value, 5) if np.isfinite(value) else None for value in values.tolist()]

@@ -9,107 +9,123 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
+from smoothcert.runs.words import bias_of_p
 
 Common = TypeVar("Common")
 
 
-def outcomes(results: Results) -> NDArray[np.str_]:
+def sentences(*parts: str) -> str:
+    """These sentences, without empty ones."""
+    return " ".join(filter(None, parts))
+
+
+def when(condition: bool, sentence: str) -> str:
+    """The sentence where it applies, otherwise an empty one."""
+    return sentence if condition else ""
+
+
+def outcomes(run: Results) -> NDArray[np.str_]:
     """What became of each input, as one of `OUTCOMES`.
 
-    With known labels, an input without a certificate was not certified for its label. Nobody knows whether it is wrong.
+    With known labels, an input without a certificate was not certified for its label. Nobody knows
+    whether it is wrong.
     """
-    conditions = [results.abstained, results.correct, results.wrong]
-    return np.select(conditions, [uncertified(results), "correct", "wrong"], "no label")
+    conditions = [run.abstained, run.correct, run.wrong]
+    return np.select(conditions, [uncertified(run), "correct", "wrong"], "no label")
 
 
-def uncertified(results: Results) -> str:
-    """The word for an input without a certificate: "abstained", or "not certified" where labels were known."""
-    return "not certified" if results.known_labels else "abstained"
+def uncertified(run: Results) -> str:
+    """The word for an input without a certificate."""
+    return "not certified" if run.known_labels else "abstained"
 
 
-def norms(results: Sequence[Results]) -> list[str]:
-    """The norms in which these runs measure radii, each once. Published logs do not tell theirs."""
-    return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
+def norms(runs: Sequence[Results]) -> list[str]:
+    """The norms in which these runs measure radii, each once. Published logs have none."""
+    return list(dict.fromkeys(run.noise.norm for run in runs if run.noise is not None))
 
 
-def promise(results: Sequence[Results]) -> str:
-    """Which changes a radius r speaks of, in words that follow "no". Runs that differ in that are named."""
-    unknown = "change of the input that is smaller than r, in the norm of the noise,"
-    changes = grouped(
-        (r.noise.certified_change("r") if r.noise else unknown, r.name) for r in results
-    )
-    return _with_names(changes, " and no ")
+def promise(runs: Sequence[Results]) -> str:
+    """The changes that a radius r is about, in words after "no"; with names if runs differ."""
+    return _with_names(grouped((_change(run), run.name) for run in runs), " and no ")
 
 
-def units(results: Sequence[Results]) -> str:
-    """The inputs that radii are for, in words that follow "for". Runs that differ in that are named."""
-    return _with_names(grouped((_inputs(r), r.name) for r in results), " and for ")
+def _change(run: Results) -> str:
+    if run.noise is None:
+        return "change of the input that is smaller than r, in the norm of the noise,"
+    return run.noise.certified_change("r")
 
 
-def _inputs(results: Results) -> str:
-    if results.in_unit_interval:
+def units(runs: Sequence[Results]) -> str:
+    """The inputs that radii are for, in words that follow "for"; with names if runs differ."""
+    return _with_names(grouped((_inputs(run), run.name) for run in runs), " and for ")
+
+
+def _inputs(run: Results) -> str:
+    if run.in_unit_interval:
         return "inputs in [0, 1]"
-    return f"inputs with values {f'in {results.other_range}' if results.other_range else 'that are not recorded'}"
+    if run.other_range:
+        return f"inputs with values in {run.other_range}"
+    return "inputs with values that are not recorded"
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
     """The names of runs by what they have in common."""
-    found: dict[Common, list[str]] = {}
+    names: dict[Common, list[str]] = {}
     for common, name in named:
-        found.setdefault(common, []).append(name)
-    return found
+        names.setdefault(common, []).append(name)
+    return names
 
 
-def _with_names(runs: dict[str, list[str]], between: str) -> str:
+def _with_names(names: dict[str, list[str]], between: str) -> str:
     """What is said about runs; with their names if it differs."""
-    if len(runs) < 2:
-        return "".join(runs)
-    return between.join(f"{words} ({', '.join(names)})" for words, names in runs.items())
+    if len(names) < 2:
+        return "".join(names)
+    return between.join(f"{words} ({', '.join(runs)})" for words, runs in names.items())
 
 
-def acr_note(results: Sequence[Results]) -> str:
+def acr_note(runs: Sequence[Results]) -> str:
     """A sentence about runs that decide chosen radii; empty if there are none."""
-    return asked("ACR counts only the radii that were asked for", results)
+    return on_decided_radii("ACR counts only the radii that were asked for", runs)
 
 
-def in_norm(results: Sequence[Results]) -> str:
+def in_norm(runs: Sequence[Results]) -> str:
     """The norms of the radii in brackets, to follow a word; empty where they are unknown."""
-    known, unknown = norms(results), any(r.noise is None for r in results)
-    return f" ({' or '.join(known)}{' where known' if unknown else ''})" if known else ""
-
-
-def different_norms(results: Sequence[Results]) -> str:
-    """A warning about runs with different norms; empty if they agree."""
-    return (
-        "The runs measure radii in different norms, which cannot be compared."
-        if len(norms(results)) > 1
-        else ""
-    )
-
-
-def asked(text: str, results: Sequence[Results]) -> str:
-    """A sentence about the runs that decide chosen radii, with their names unless all do; empty if none does."""
-    return _about([r for r in results if r.decided_radii is not None], text, results)
-
-
-def stopped(results: Sequence[Results]) -> str:
-    """What is wrong with the shares of votes of runs that stopped early; empty if none did."""
-    found = dict.fromkeys(r.bias_of_p for r in results if r.bias_of_p)
-    return " ".join(
-        _about([r for r in results if r.bias_of_p == bias], f"Sampling {bias}", results)
-        for bias in found
-    )
-
-
-def _about(some: Sequence[Results], text: str, results: Sequence[Results]) -> str:
-    """A sentence about some of the results, with their names unless it is about all."""
-    if not some:
+    known = " or ".join(norms(runs))
+    if not known:
         return ""
-    return (
-        f"{text}." if len(some) == len(results) else f"{text} ({', '.join(r.name for r in some)})."
-    )
+    if any(run.noise is None for run in runs):
+        known += " where known"
+    return f" ({known})"
+
+
+def different_norms(runs: Sequence[Results]) -> str:
+    """A warning about runs with different norms; empty if they agree."""
+    warning = "The runs measure radii in different norms, which cannot be compared."
+    return when(len(norms(runs)) > 1, warning)
+
+
+def on_decided_radii(text: str, runs: Sequence[Results]) -> str:
+    """A sentence about the runs that decide chosen radii; empty if none does."""
+    return _about([run.name for run in runs if run.decided_radii is not None], text, runs)
+
+
+def stopped(runs: Sequence[Results]) -> str:
+    """How the shares of votes of runs that stopped early are biased; empty if none did."""
+    biases = grouped((bias_of_p(run), run.name) for run in runs if bias_of_p(run))
+    return sentences(*(_about(names, f"Sampling {bias}", runs) for bias, names in biases.items()))
+
+
+def _about(names: Sequence[str], text: str, runs: Sequence[Results]) -> str:
+    """A sentence about some of the runs, with their names unless it is about all."""
+    if not names:
+        return ""
+    if len(names) == len(runs):
+        return f"{text}."
+    return f"{text} ({', '.join(names)})."
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:
     """The name of a class, or its number if it has no name."""
-    return names[number] if names and 0 <= number < len(names) else f"class {number}"
+    if names and 0 <= number < len(names):
+        return names[number]
+    return f"class {number}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
+from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics import metrics
@@ -107,29 +108,43 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
     run = open_run(run)
     norm = norm or run.noise.norm
     with Journal(run.path) as journal:
-        found = journal.attacks(norm)
-    if found is None or not found[1]:
+        recorded = journal.attacks(norm)
+    if recorded is None:
         return None
-    settings, distances = found
-    where = np.searchsorted(run.id, np.array(sorted(distances), np.int64))
-    ids = run.id[where]
-    right = ~run.abstained & ((run.prediction == run.label) | (run.label == NO_CLASS))
+    settings, distances = recorded
+    return attacks_on(run, norm, settings, distances) if distances else None
+
+
+def attacks_on(
+    run: Run, norm: str, settings: Mapping[str, Any], distances: Mapping[int, float]
+) -> Attacks:
+    """What attacks on a run achieved, from the smallest change by id."""
 
     def in_norm(radii: ArrayLike) -> NDArray[np.float64]:
-        other = norm != run.noise.norm
-        return np.asarray(
-            run.noise.other_radii(radii, settings["shape"])[norm] if other else radii, float
-        )
+        if norm != run.noise.norm:
+            radii = run.noise.other_radii(radii, settings["shape"])[norm]
+        return np.asarray(radii, float)
 
+    unknown = sorted(set(distances).difference(run.id.tolist()))
+    if unknown:
+        raise InvalidInput(
+            "attack-without-certificate",
+            "{run} is damaged: it has an attack on input {id}, but no certificate of it",
+            run=run.path,
+            id=unknown[0],
+        )
+    attacked = np.isin(run.id, list(distances))
+    ids = run.id[attacked]
+    is_right = ~run.abstained & ((run.prediction == run.label) | (run.label == NO_CLASS))
     decided = run.decided_radii
     return Attacks(
-        norm,
-        settings,
-        ids,
-        np.where(right, in_norm(run.radius), 0.0)[where],
-        np.array([distances[id] for id in ids.tolist()]),
-        decided is not None,
-        right[where],
-        len(ids) == len(run),
-        None if decided is None else tuple(in_norm(decided).tolist()),
+        norm=norm,
+        settings=settings,
+        id=ids,
+        radius=np.where(is_right, in_norm(run.radius), 0.0)[attacked],
+        distance=np.array([distances[id] for id in ids.tolist()]),
+        closed=decided is not None,
+        certified=is_right[attacked],
+        all_inputs=len(ids) == len(run),
+        decided_radii=None if decided is None else tuple(in_norm(decided).tolist()),
     )

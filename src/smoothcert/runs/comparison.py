@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -59,9 +59,9 @@ class Difference:
     @property
     def shares(self) -> tuple[float, float]:
         """CA of A and of B."""
-        return (self.both + len(self.only_a)) / self.inputs, (
-            self.both + len(self.only_b)
-        ) / self.inputs
+        of_a = (self.both + len(self.only_a)) / self.inputs
+        of_b = (self.both + len(self.only_b)) / self.inputs
+        return of_a, of_b
 
     @property
     def difference(self) -> float:
@@ -92,26 +92,37 @@ class Difference:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        a, b, at, margin = self.a, self.b, f"at {self.radius:g}", _points(100 * self.margin)
-        claims: dict[Verdict, str] = {
-            "better": f"{b} certifies more than {a} {at}",
-            "not worse": f"{b} certifies at most {margin} less than {a} {at}",
-            "worse": f"{b} certifies less than {a} {at}"
-            + (f", by more than {margin}" if self.margin else ""),
-            "undecided": f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
-            if self.margin
-            else f"{a} and {b} cannot be told apart {at}",
-        }
-        return f"{claims[self.verdict]}: {self.figures}."
+        return f"{self._claim}: {self.figures}."
+
+    @property
+    def _claim(self) -> str:
+        """The verdict without figures."""
+        a, b = self.a, self.b
+        at = f"at {self.radius:g}"
+        margin = _points(100 * self.margin)
+        if self.verdict == "better":
+            return f"{b} certifies more than {a} {at}"
+        if self.verdict == "not worse":
+            return f"{b} certifies at most {margin} less than {a} {at}"
+        if self.verdict == "worse":
+            by = f", by more than {margin}" if self.margin else ""
+            return f"{b} certifies less than {a} {at}{by}"
+        if self.margin:
+            return f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
+        return f"{a} and {b} cannot be told apart {at}"
 
     def _limits(self) -> str:
+        """What so many inputs could show; empty if they have shown something."""
         if self.detectable is None or self.verdict != "undecided":
             return ""
-        above, below = (_signed(side * self.detectable - self.margin) for side in (1, -1))
-        shown = f"this shows only for differences above {above} or below {below} points"
-        if not self.margin:
-            shown = f"only differences above {_points(_up(self.detectable))} would show"
-        return f"; with {self.inputs:,} inputs, {shown if self.detectable < 0.99 else 'no difference would show'}"
+        shown = f"only differences above {_points(_up(self.detectable))} would show"
+        if self.margin:
+            above = _signed(self.detectable - self.margin)
+            below = _signed(-self.detectable - self.margin)
+            shown = f"this shows only for differences above {above} or below {below} points"
+        if self.detectable >= 0.99:
+            shown = "no difference would show"
+        return f"; with {self.inputs:,} inputs, {shown}"
 
 
 class Curve(NamedTuple):
@@ -152,9 +163,9 @@ class Comparison:
     @property
     def verdict(self) -> Verdict:
         """About all radii: "worse" if B is worse at one of them, and so on down to "better" at all of them."""
-        found = {difference.verdict for difference in self.differences}
-        ordered: tuple[Verdict, ...] = ("worse", "undecided", "not worse", "better")
-        return next(verdict for verdict in ordered if verdict in found)
+        verdicts = {difference.verdict for difference in self.differences}
+        from_worst: tuple[Verdict, ...] = ("worse", "undecided", "not worse", "better")
+        return next(verdict for verdict in from_worst if verdict in verdicts)
 
     @property
     def sentences(self) -> list[str]:
@@ -170,12 +181,13 @@ class Comparison:
     def scope(self) -> str:
         """What the intervals are about."""
         radii = len(self.differences)
-        which = (
-            f"The intervals hold at all {radii} radii together and are"
-            if radii > 1
-            else "The interval is"
+        intervals = "The interval is"
+        if radii > 1:
+            intervals = f"The intervals hold at all {radii} radii together and are"
+        return (
+            f"{intervals} about all inputs that these {len(self.a):,} are a random sample of, "
+            "not only about these."
         )
-        return f"{which} about all inputs that these {len(self.a):,} are a random sample of, not only about these."
 
     @property
     def average_sentence(self) -> str:
@@ -186,8 +198,8 @@ class Comparison:
         claim = "The average certified radii cannot be told apart"
         if low > 0 or high < 0:
             claim = f"{self.b.name} has the {'larger' if low > 0 else 'smaller'} average certified radius"
-        found = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
-        return f"{claim}: {found}, interval of the difference {low:+.3f} to {high:+.3f}."
+        values = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
+        return f"{claim}: {values}, interval of the difference {low:+.3f} to {high:+.3f}."
 
     @property
     def curve_sentence(self) -> str:
@@ -195,19 +207,15 @@ class Comparison:
         if self.curve is None:
             return ""
         radii, difference, band = self.curve
-        sides = [
-            (name, radii[side * difference > band])
-            for name, side in ((self.b.name, 1), (self.a.name, -1))
-        ]
-        parts = [
-            f"{name} certifies more from {r.min():.2f} to {r.max():.2f}"
-            for name, r in sides
-            if len(r)
-        ]
-        found = " and ".join(parts) or "neither certifies more anywhere"
+        parts = []
+        for name, gain in ((self.b.name, difference), (self.a.name, -difference)):
+            where = radii[gain > band]
+            if len(where):
+                parts.append(f"{name} certifies more from {where.min():.2f} to {where.max():.2f}")
+        claim = " and ".join(parts) or "neither certifies more anywhere"
         confidence = f"{100 * self.differences[0].confidence:g}%"
         limit = f"differences above {_points(_up(band))} are more than chance, at {confidence}"
-        return f"On the whole curve, {found} ({limit})."
+        return f"On the whole curve, {claim} ({limit})."
 
     def plain(self) -> dict[str, Any]:
         """The comparison as a dictionary for JSON."""
@@ -241,126 +249,223 @@ def compare_runs(
 ) -> Comparison:
     """Compare two runs on their common inputs. See `smoothcert.compare`."""
     margin = _check.at_least("margin", margin, 0) / 100
-    alpha = 1 - _check.between("confidence", confidence, 0, 1)
-    a, b = runs = distinct_names([read_results(a), read_results(b)])
-    notes = _check_alike(a, b)
+    alpha = 1 - _check.confidence("confidence", confidence)
+    a, b = distinct_names([read_results(a), read_results(b)])
+    _check_comparable(a, b)
     common = np.intersect1d(a.id, b.id)
-    anytime = any(r.manifest is not None and r.manifest.until_clear for r in runs)
-    a, b = (r.only(np.isin(r.id, common)) for r in runs)
+    notes = tuple(_notes(a, b, len(common)))
+    anytime = any(r.manifest is not None and r.manifest.until_clear for r in (a, b))
+    a = a.only(np.isin(a.id, common))
+    b = b.only(np.isin(b.id, common))
     radii = _radii(a, b, radius)
-
-    def difference(radius: float) -> Difference:
-        in_a, in_b = (r.certified([radius])[:, 0] for r in (a, b))
-        only_a, only_b = (tuple(common[only].tolist()) for only in (in_a & ~in_b, in_b & ~in_a))
-        pairs, each = (len(only_a), len(only_b), len(common)), alpha / len(radii)
-        interval = (paired.anytime_interval if anytime else paired.difference_interval)(
-            *pairs, alpha=each
+    differences = tuple(
+        _difference(
+            a,
+            b,
+            radius,
+            margin=margin,
+            confidence=confidence,
+            alpha=alpha / len(radii),
+            anytime=anytime,
         )
-        shown = (
-            None
-            if anytime
-            else paired.detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
-        )
-        known = (radius, len(common), int(np.sum(in_a & in_b)), only_a, only_b)
-        return Difference(a.name, b.name, *known, margin, confidence, interval, shown)
-
-    differences = tuple(map(difference, radii))
+        for radius in radii
+    )
+    average = None
+    curve = None
     gained = b.radius * b.correct - a.radius * a.correct
+    is_measured = a.decided_radii is None and b.decided_radii is None
     # If no input differs, neither an average nor a band would tell what other inputs could show.
-    decided = a.decided_radii is not None or b.decided_radii is not None
-    measured = not decided and len(common) > 1 and bool(np.any(gained))
-    average = paired.mean_interval(gained, alpha=alpha) if measured else None
-    return Comparison(
-        a, b, differences, average, _curve(a, b, alpha) if measured else None, tuple(notes), anytime
+    if is_measured and len(common) > 1 and np.any(gained):
+        average = paired.mean_interval(gained, alpha=alpha)
+        curve = _curve(a, b, alpha)
+    return Comparison(a, b, differences, average, curve, notes, anytime)
+
+
+def _difference(
+    a: Results,
+    b: Results,
+    radius: float,
+    *,
+    margin: float,
+    confidence: float,
+    alpha: float,
+    anytime: bool,
+) -> Difference:
+    """The difference at one radius, on the same inputs, with an interval at this alpha."""
+    inputs = len(a)
+    in_a = a.certified([radius])[:, 0]
+    in_b = b.certified([radius])[:, 0]
+    only_a = tuple(a.id[in_a & ~in_b].tolist())
+    only_b = tuple(a.id[in_b & ~in_a].tolist())
+    counts = (len(only_a), len(only_b), inputs)
+    detectable = None
+    if anytime:
+        interval = paired.anytime_interval(*counts, alpha=alpha)
+    else:
+        interval = paired.difference_interval(*counts, alpha=alpha)
+        differing = (len(only_a) + len(only_b)) / inputs
+        detectable = paired.detectable(differing, inputs, alpha=alpha)
+    return Difference(
+        a=a.name,
+        b=b.name,
+        radius=radius,
+        inputs=inputs,
+        both=int(np.sum(in_a & in_b)),
+        only_a=only_a,
+        only_b=only_b,
+        margin=margin,
+        confidence=confidence,
+        interval=interval,
+        detectable=detectable,
     )
 
 
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
-    radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
-    d = b.certified(radii).astype(np.int8) - a.certified(radii)
-    return Curve(radii, d.mean(axis=0), paired.curve_band(d, alpha=alpha))
+    largest = max(float(a.radius.max()), float(b.radius.max()))
+    radii = np.linspace(0, largest, _CURVE_POINTS)
+    difference = b.certified(radii).astype(np.int8) - a.certified(radii)
+    return Curve(radii, difference.mean(axis=0), paired.curve_band(difference, alpha=alpha))
 
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
     """The radii to compare at. Plans that decide radii know nothing about others."""
     decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
-    known = sorted(set.intersection(*decided)) if decided else None
-    if known == []:
-        raise InvalidInput(
-            f"{a.name} and {b.name} cannot be compared: they decide different radii; certify both at the same"
+    common = sorted(set.intersection(*decided)) if decided else None
+    if common == []:
+        raise _refusal(
+            "no-common-radius", a, b, "they decide different radii; certify both at the same"
         )
     if radius is None:
-        return known or usual_radii([a, b])
-    radii = sorted({_check.at_least("each radius", r, 0) for r in np.atleast_1d(radius).tolist()})
-    if known is not None and (unknown := [r for r in radii if r not in known]):
+        return common or usual_radii([a, b])
+    radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
+    if not radii:
         raise InvalidInput(
-            f"{a.name} and {b.name} cannot be compared at {unknown[0]:g}: choose among the radii that both decide, "
-            f"{', '.join(f'{r:g}' for r in known)}"
+            "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
+        )
+    undecided = [r for r in radii if common is not None and r not in common]
+    if undecided:
+        raise InvalidInput(
+            "undecided-radius",
+            "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
+            "decide, {radii}",
+            a=a.name,
+            b=b.name,
+            radius=undecided[0],
+            radii=", ".join(f"{r:g}" for r in common or ()),
         )
     return radii
 
 
-def _check_alike(a: Results, b: Results) -> list[str]:
-    """Refuse results that cannot be compared; returns remarks on those that can."""
-    for r in (a, b):
-        check_finished(r)
+def _refusal(code: str, a: Results, b: Results, why: str, **fields: Any) -> InvalidInput:
+    """Why two results cannot be compared, and what to do."""
+    return InvalidInput(
+        code, "{a} and {b} cannot be compared: " + why, a=a.name, b=b.name, **fields
+    )
 
-    def refuse(why: str, instead: str) -> InvalidInput:
-        return InvalidInput(f"{a.name} and {b.name} cannot be compared: {why}; {instead}")
 
+def _check_comparable(a: Results, b: Results) -> None:
+    """Refuse results that cannot be compared."""
+    check_finished(a)
+    check_finished(b)
     if a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash:
-        names = f"{a.manifest.data} and {b.manifest.data}"
-        raise refuse(
-            f"their data ({names}) have other inputs or labels", "certify both on the same data"
+        raise _refusal(
+            "other-data",
+            a,
+            b,
+            "their data ({data_a} and {data_b}) have other inputs or labels; "
+            "certify both on the same data",
+            data_a=a.manifest.data,
+            data_b=b.manifest.data,
         )
-    common, of_a, of_b = np.intersect1d(a.id, b.id, return_indices=True)
+    common, in_a, in_b = np.intersect1d(a.id, b.id, return_indices=True)
     if not len(common):
-        raise refuse(
-            "they have no inputs in common",
+        raise _refusal(
+            "no-common-input",
+            a,
+            b,
+            "they have no inputs in common; "
             "certify both on the same data with the same ids, skip and limit",
         )
-    if len(other := common[a.label[of_a] != b.label[of_b]]):
-        raise refuse(f"input {other[0]} has another label in each", "certify both on the same data")
+    relabelled = common[a.label[in_a] != b.label[in_b]]
+    if len(relabelled):
+        raise _refusal(
+            "other-label",
+            a,
+            b,
+            "input {id} has another label in each; certify both on the same data",
+            id=int(relabelled[0]),
+        )
     if a.noise is not None and b.noise is not None and a.noise.norm != b.noise.norm:
-        raise refuse(
-            f"their radii are in {a.noise.norm} and {b.noise.norm}",
-            "compare runs with radii in one norm",
+        raise _refusal(
+            "other-norm",
+            a,
+            b,
+            "their radii are in {norm_a} and {norm_b}; compare runs with radii in one norm",
+            norm_a=a.noise.norm,
+            norm_b=b.noise.norm,
         )
-    notes = []
-    if len(common) < max(len(a), len(b)):
-        notes.append(
-            f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared."
+    _check_same_effort(a, b)
+
+
+def _check_same_effort(a: Results, b: Results) -> None:
+    """Refuse plans with another alpha, ceiling or bound: the models would not differ alone."""
+    if a.certified_by is None or b.certified_by is None:
+        return
+    for name in ("alpha", "samples", "bound"):
+        of_a = _asked_for(a, name)
+        of_b = _asked_for(b, name)
+        if of_a != of_b:
+            raise _refusal(
+                "other-plan",
+                a,
+                b,
+                "they were certified with {name} {of_a} and {of_b}; "
+                "certify {b} again with {as_a}, or {a} with {as_b}",
+                name=name,
+                of_a=of_a,
+                of_b=of_b,
+                as_a=setting(name, of_a),
+                as_b=setting(name, of_b),
+            )
+
+
+def _asked_for(results: Results, name: str) -> Any:
+    """A setting of the plan that was asked for. A budget may lower the ceiling."""
+    setting_of_plan = getattr(results.certified_by, name)
+    if name != "samples" or results.manifest is None or results.manifest.budget is None:
+        return setting_of_plan
+    return results.manifest.budget.get("ceiling", setting_of_plan)
+
+
+def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
+    """What a reader of the comparison should know."""
+    if common < max(len(a), len(b)):
+        yield (
+            f"Of {len(a):,} and {len(b):,} inputs, only the {common:,} that both have are compared."
         )
-    notes += [
-        f"{r.name} had a budget of minutes: later inputs got the samples that were left, so all intervals are rough."
-        for r in (a, b)
-        if r.manifest is not None and r.manifest.timed
-    ]
-    first, second = a.certified_by, b.certified_by
+    for r in (a, b):
+        if r.manifest is not None and r.manifest.timed:
+            yield (
+                f"{r.name} had a budget of minutes: later inputs got the samples that were left, "
+                "so all intervals are rough."
+            )
+    first = a.certified_by
+    second = b.certified_by
     if first is None or second is None:
-        return [
-            *notes,
-            "A published log does not tell inputs, noise, alpha and samples; these are taken to be alike.",
-        ]
+        yield (
+            "A published log does not tell inputs, noise, alpha and samples; "
+            "these are taken to be alike."
+        )
+        return
     if a.manifest is None or b.manifest is None:
-        notes.append(
+        yield (
             "Only runs tell their data; both are taken to have the same inputs, in the same units."
         )
-    for name in ("alpha", "samples", "bound"):
-        one, two = getattr(first, name), getattr(second, name)
-        if name == "samples":  # a budget may lower the ceiling that was asked for
-            one, two = (
-                ((r.manifest and r.manifest.budget) or {}).get("ceiling", own)
-                for r, own in ((a, one), (b, two))
-            )
-        if one != two:
-            again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"
-            raise refuse(f"they were certified with {name} {one} and {two}", again)
     if first != second:
-        notes.append(
-            f"The plans differ ({first}; {second}), so the difference is not that of the models alone."
+        yield (
+            f"The plans differ ({first}; {second}), so the difference is not that of the models "
+            "alone."
         )
-    return notes
 
 
 def best_of(values: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
@@ -445,22 +550,29 @@ def recommend(
     """
     runs = collect(results)
     if any(not np.array_equal(run.id, runs[0].id) for run in runs):
-        raise InvalidInput("the runs have different inputs, so they cannot be compared")
-    found = []
-    for radius in radii if radii is not None else usual_radii(runs):
-        best, good = best_of(proved := [run.certified([radius])[:, 0] for run in runs])
-        shares = {run.name: float(mine.mean()) for run, mine in zip(runs, proved, strict=True)}
-        if proved[best].any():
-            as_good = {(name := runs[place].name): shares[name] for place in good if place != best}
-            found.append(AtRadius(float(radius), runs[best].name, shares[runs[best].name], as_good))
-    if not found:
+        raise InvalidInput(
+            "other-inputs", "the runs have different inputs, so they cannot be compared"
+        )
+    if radii is None:
+        radii = usual_radii(runs)
+    compared = [_best_at(runs, float(radius)) for radius in radii]
+    shown = tuple(at for at in compared if at.share > 0)
+    if not shown:
         return None
-    wins = {
-        run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs
-    }
-    chosen = max(runs, key=lambda run: (wins[run.name], run.acr))
+
+    def rank(run: Results) -> tuple[int, float]:
+        return sum(run.name == at.best or run.name in at.as_good for at in shown), run.acr
+
     alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
-    return Recommendation(chosen.name, tuple(found), alpha)
+    return Recommendation(max(runs, key=rank).name, shown, alpha)
+
+
+def _best_at(runs: Sequence[Results], radius: float) -> AtRadius:
+    certified = [run.certified([radius])[:, 0] for run in runs]
+    shares = [float(values.mean()) for values in certified]
+    best, good = best_of(certified)
+    as_good = {runs[place].name: shares[place] for place in good if place != best}
+    return AtRadius(radius, runs[best].name, shares[best], as_good)
 
 
 def _signed(difference: float) -> str:

@@ -22,15 +22,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from smoothcert import _check
-from smoothcert._check import NO_CLASS
-from smoothcert._files import write_whole
+from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, SmoothcertWarning, setting
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
-from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import COLUMNS, Results, check_finished, usual_radii
+from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
+from smoothcert.runs.results import (
+    COLUMNS,
+    Results,
+    check_finished,
+    shown_columns,
+    usual_radii,
+)
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
@@ -45,10 +52,9 @@ _ENDINGS = {
     ".yml": "sok",
     ".yaml": "sok",
     ".md": "card",
+    **dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen"),
 }
-_ENDINGS |= dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen")
 _EXACT = ("csv", "parquet", "json")
-_FIRST_COLUMNS = ("id", "label", "prediction", "correct")
 _NORMS = {
     "l0": r"\\(\\ell_0\\) of values",
     "l0 of pixels": r"\\(\\ell_0\\) of pixels",
@@ -74,38 +80,58 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
     if isinstance(path, Results):
         return path
     if not isinstance(path, (str, Path)):
-        raise InvalidInput(f"expected runs, or their folders and files, got {type(path).__name__}")
+        raise InvalidInput(
+            "not-results",
+            "expected runs, or their folders and files, got {type}",
+            type=type(path).__name__,
+        )
     path = Path(path)
     if path.is_dir():
         return open_run(path)
     if not path.exists():
         raise InvalidInput(
-            f"{path} does not exist: expected a run's folder, an export or a certification log"
+            "no-such-results",
+            "{path} does not exist: expected a run's folder, an export or a certification log",
+            path=path,
         )
-    if (read := _READERS.get(path.suffix)) is None:
+    if path.suffix not in _READERS:
         return read_log(path, radius=radius)
     try:
-        values, meta = read(path)
-        columns: dict[str, Any] = {
-            name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
-        }
-        return Results(
-            name=meta["name"],
-            noise=restore(meta["noise"]),
-            plan=restore(meta["plan"]),
-            manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
-            tested=meta.get("tested"),
-            path=path,
-            **columns,
-        )
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
-    except InvalidInput as error:
-        raise InvalidInput(f"cannot read {path}: {error}") from None
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
+        return _read_export(path)
+    except (OSError, InvalidInput) as error:
         raise InvalidInput(
-            f"{path} is not an export of smoothcert, or is damaged: {error!r}"
+            "unreadable-file",
+            "cannot read {path}: {why}",
+            path=path,
+            why=getattr(error, "strerror", None) or error,
         ) from None
+    except (*DAMAGED, csv.Error) as error:
+        raise InvalidInput(
+            "damaged-export",
+            "{path} is not an export of smoothcert, or is damaged: {why}",
+            path=path,
+            why=repr(error),
+        ) from None
+
+
+def _read_export(path: Path) -> Results:
+    values, meta = _READERS[path.suffix](path)
+    columns: dict[str, Any] = {
+        name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
+    }
+    noise = restore(meta["noise"])
+    plan = restore(meta["plan"])
+    check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    check_type(meta.get("tested"), float | None)
+    return Results(
+        name=meta["name"],
+        noise=noise,
+        plan=plan,
+        manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+        tested=meta.get("tested"),
+        path=path,
+        **columns,
+    )
 
 
 def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
@@ -115,35 +141,48 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
         results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
         radius: The radius that was tested, for logs that only say whether it was proved.
     """
-    given = [results] if isinstance(results, (str, Path, Results)) else list(results)
-    if not given:
-        raise InvalidInput("give at least one run")
-    opened = distinct_names([read_results(r, radius=radius) for r in given])
-    found = [r for r in opened if len(r)]
-    if empty := [r.name for r in opened if not len(r)]:
-        reason = f"without certificates yet: {', '.join(empty)}"
-        if not found:
-            raise InvalidInput(f"{reason}; run certify again to go on")
-        warnings.warn(f"left out, {reason}", UserWarning, stacklevel=3)
-    return found
+    sources = [results] if isinstance(results, (str, Path, Results)) else list(results)
+    if not sources:
+        raise InvalidInput("no-runs", "give at least one run")
+    opened = distinct_names([read_results(r, radius=radius) for r in sources])
+    filled = [r for r in opened if len(r)]
+    empty = ", ".join(r.name for r in opened if not len(r))
+    if not filled:
+        raise InvalidInput(
+            "no-certificates",
+            "without certificates yet: {names}; run certify again to go on",
+            names=empty,
+        )
+    if empty:
+        left_out = SmoothcertWarning(
+            "no-certificates", "left out, without certificates yet: {names}", names=empty
+        )
+        warnings.warn(left_out, stacklevel=3)
+    return filled
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
     """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
     named: list[Results] = []
     for result in results:
-        name, path = result.name, result.path
-        rivals = [other.path for other in results if other is not result and other.name == name]
-        if rivals and path is not None:
-            ends = (str(Path(*path.parts[-length:])) for length in range(2, len(path.parts)))
-            name = next(
-                (end for end in ends if not any(str(rival).endswith(end) for rival in rivals)),
-                str(path),
-            )
+        same = [other for other in results if other is not result and other.name == result.name]
+        name = result.name
+        if same and result.path is not None:
+            name = _end_of_path(result.path, [str(other.path) for other in same])
         before = sum(name == other.name for other in named)
-        name = f"{name} ({before + 1})" if before else name
-        named.append(result if name == result.name else replace(result, name=name))
+        if before:
+            name = f"{name} ({before + 1})"
+        named.append(replace(result, name=name))
     return named
+
+
+def _end_of_path(path: Path, others: Sequence[str]) -> str:
+    """The shortest end of a path that no other path has."""
+    for length in range(2, len(path.parts)):
+        end = str(Path(*path.parts[-length:]))
+        if not any(other.endswith(end) for other in others):
+            return end
+    return str(path)
 
 
 def write_results(
@@ -166,43 +205,70 @@ def write_results(
     """
     format = format_of(path, format)
     if radii is not None and format not in _AT_RADII:
-        those = " or ".join(setting("format", name) for name in _AT_RADII)
         raise InvalidInput(
-            f"{setting('radii', list(radii))} is for {those}: others contain every radius"
+            "radii-for-other-format",
+            "{radii} is for {formats}: others contain every radius",
+            radii=setting("radii", list(radii)),
+            formats=" or ".join(setting("format", name) for name in _AT_RADII),
         )
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
-        warnings.warn(
-            f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
-            "at these radii when it is read again: csv, json and parquet keep the plan",
-            UserWarning,
-            stacklevel=2,
+        lossy = SmoothcertWarning(
+            "lossy-format",
+            "the cohen format does not say that {name} decides radii, so certified accuracy is too "
+            "low at these radii when it is read again: csv, json and parquet keep the plan",
+            name=results.name,
         )
-    content = (
-        _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
-    )
+        warnings.warn(lossy, stacklevel=2)
+    content = _content(results, format, radii)
     if path is not None:
-        write_whole(path, content)
+        reads = [] if results.path is None else [results.path, beside(results.path)]
         if format == "csv":
-            write_whole(beside(path), json.dumps(_settings(results), indent=1).encode())
+            check_output(beside(path), reads=reads)
+        write_output(path, content, reads=reads)
+        if format == "csv":
+            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
+
+
+def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:
+    try:
+        if format in _AT_RADII:
+            return _AT_RADII[format](results, radii)
+        return _WRITERS[format](results)
+    except InvalidInput:
+        raise
+    except (ValueError, OverflowError) as error:  # such as an infinite number in JSON
+        raise InvalidInput(
+            "cannot-export",
+            "{results} cannot be written as {format}, because a number in it is damaged: {reason}",
+            results=results.name,
+            format=format,
+            reason=str(error),
+        ) from None
 
 
 def format_of(path: str | Path | None, format: str | None = None) -> str:
     """The format of an export: what the user asked for, or by the ending of the file name."""
     ending = "" if path is None else Path(path).suffix.lower()
-    called = _ENDINGS.get(ending)
+    usual = _ENDINGS.get(ending)
     if format is None:
-        if called is None:
+        if usual is None:
             raise InvalidInput(
-                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, or give "
-                f"{setting('format', 'NAME')}"
+                "unknown-ending",
+                "there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, "
+                "or give {format}",
+                ending=ending,
+                format=setting("format", "NAME"),
             )
-        return called
+        return usual
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
-    if called in _EXACT and format != called:
-        given = setting("format", format)
+    if usual in _EXACT and format != usual:
         raise InvalidInput(
-            f"{path} is named like a {called} file, so it could not be read again with {given}"
+            "ending-of-other-format",
+            "{path} is named like a {usual} file, so it could not be read again with {format}",
+            path=path,
+            usual=usual,
+            format=setting("format", format),
         )
     return format
 
@@ -214,25 +280,15 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    return {
+    settings: dict[str, Any] = {
         "name": results.name,
-        "noise": None if results.noise is None else describe(results.noise),
-        "plan": None if results.plan is None else describe(results.plan),
-        "manifest": None if results.manifest is None else results.manifest.plain(),
-    } | ({} if results.tested is None else {"tested": results.tested})
-
-
-def shown_columns(results: Results) -> dict[str, list[Any]]:
-    """Every column as Python values, and `correct` after `prediction`. Unknown values are None."""
-    known = (results.label != NO_CLASS).tolist()
-    columns = {
-        name: [None if value != value else value for value in column.tolist()]
-        for name, column in results.columns.items()
+        "noise": results.noise and describe(results.noise),
+        "plan": results.plan and describe(results.plan),
+        "manifest": results.manifest and results.manifest.plain(),
     }
-    columns["correct"] = [
-        c if k else None for c, k in zip(results.correct.tolist(), known, strict=True)
-    ]
-    return {name: columns[name] for name in dict.fromkeys((*_FIRST_COLUMNS, *columns))}
+    if results.tested is not None:
+        settings["tested"] = results.tested
+    return settings
 
 
 def _to_cohen(results: Results) -> bytes:
@@ -320,14 +376,19 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
         radii = [radius for radius in usual_radii([results]) if radius > 0]
     if not radii or min(radii) <= 0:
         raise InvalidInput(
-            f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
+            "no-positive-radius",
+            "a row of the leaderboard needs a radius above 0: give radii, as in {radii}",
+            radii=setting("radii", [0.25, 0.5]),
         )
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
     if not (results.in_unit_interval or norm.startswith("l0")):
         where = f"lie in {results.other_range}" if results.other_range else "are not recorded"
         raise InvalidInput(
-            f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
-            "certify inputs in [0, 1]"
+            "other-range",
+            "the leaderboard has radii for inputs in [0, 1], but the values of the inputs of "
+            "{name} {where}: certify inputs in [0, 1]",
+            name=results.name,
+            where=where,
         )
     shown = results.certified_accuracy(radii).tolist()
     rows = list(zip(map(_plain, radii), shown, strict=True))
@@ -365,7 +426,9 @@ def _check_reportable(results: Results) -> str:
     """The norm of a run that others may read about: it knows noise and plan, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(
-            f"{results.name} does not contain its noise and plan: export a run, or an export of a run"
+            "no-settings",
+            "{name} does not contain its noise and plan: export a run, or an export of a run",
+            name=results.name,
         )
     check_finished(results)
     return results.noise.norm

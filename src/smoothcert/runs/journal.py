@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf, isinf
 from pathlib import Path
@@ -20,30 +20,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert._check import NO_CLASS
+from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
-from smoothcert.plans import Certificate, Look, Plan, Proof
-from smoothcert.runs.manifest import Manifest
+from smoothcert.plans import Certificate, Look, Plan, Proof, Rule
+from smoothcert.runs.manifest import Manifest, Simple, check_type, unreadable_entry
 from smoothcert.runs.results import COLUMNS, numbers_of
 
-FILE = "journal.sqlite"
+FILE = JOURNAL
 
 _LAYOUT = 2
 """The version of the tables below."""
 _FLUSH_SECONDS = 0.1
+"""Transactions within this time after a flush are not flushed."""
 # Results read the numbers of `COLUMNS` as arrays. Only a whole certificate needs the rest.
 _NUMBERS = ", ".join(
     f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS
 )
 _STORED = (*COLUMNS, "chosen", "proved", "looks", "plan")
 _ALL = ", ".join(_STORED)
-_CONSTRAINTS = {
-    "id": "PRIMARY KEY",
-    "label": "",
-    "prediction": "",
-    "upper": "",
-}  # all others are always known
+# All columns without a constraint here are always known.
+_CONSTRAINTS = {"id": "PRIMARY KEY", "label": "", "prediction": "", "upper": ""}
 _DECLARED = ",\n    ".join(
     f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}"
     for c, t in COLUMNS.items()
@@ -107,7 +105,9 @@ class Journal:
         self._is_new = write and not self.path.exists()
         if not write and not self.path.is_file():
             reason = f"it has no {FILE}" if folder.exists() else "it does not exist"
-            raise InvalidInput(f"{folder} is not a run: {reason}")
+            raise InvalidInput(
+                "not-a-run", "{folder} is not a run: {reason}", folder=folder, reason=reason
+            )
         with self._errors("open"):
             if write:
                 self._connect("mode=rwc", _SETUP)
@@ -130,12 +130,15 @@ class Journal:
             f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None
         )
         try:
-            [found] = db.execute("PRAGMA user_version").fetchone()
+            [layout] = db.execute("PRAGMA user_version").fetchone()
             is_new = db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
-            if found != _LAYOUT and not is_new:
+            if layout != _LAYOUT and not is_new:
                 raise InvalidInput(
-                    f"{self.path} was written by another version of smoothcert: read it with that version, or certify "
-                    "into another folder"
+                    "other-version",
+                    "{path} was written by another version of smoothcert: read it with that "
+                    "version, or certify into another folder",
+                    path=self.path,
+                    layout=layout,
                 )
             if is_new and script is _PROBE:
                 raise self._empty()
@@ -152,8 +155,9 @@ class Journal:
         is_mistake = kind is not None and issubclass(kind, SmoothcertError)
         unused = self._is_new and is_mistake and not self.ids()
         self._db.close()
-        for suffix in ("", "-wal", "-shm") if unused else ():
-            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        if unused:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def add(
         self, certificate: Certificate, entries: dict[str, Any], *, own_plan: bool = False
@@ -207,7 +211,10 @@ class Journal:
                 read = np.fromiter(rows, np.dtype(list(COLUMNS.items())))
             except (TypeError, ValueError, OverflowError) as error:
                 raise InvalidInput(
-                    f"{self.path}: a certificate cannot be read, and audit says which: {error}"
+                    "unreadable-certificate",
+                    "{path}: a certificate cannot be read, and audit says which: {why}",
+                    path=self.path,
+                    why=error,
                 ) from None
         return {name: read[name].copy() for name in COLUMNS}
 
@@ -231,10 +238,12 @@ class Journal:
             rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
         if not rows:
             raise self._empty()
-        try:
-            values = {key: json.loads(value) for key, value in rows}
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"{self.path}: its manifest cannot be read: {error}") from None
+        values = {}
+        for key, value in rows:
+            try:
+                values[key] = json.loads(value)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise unreadable_entry(self.path, key, error) from None
         return Manifest.parse(values, self.path)
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
@@ -261,10 +270,16 @@ class Journal:
             rows = self._db.execute(
                 "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
             ).fetchall()
-        return recorded and (
-            json.loads(recorded[0]),
-            {id: inf if d is None else d for id, d in rows},
-        )
+        if recorded is None:
+            return None
+        settings = json.loads(recorded[0])  # `manifest` has read it before
+        try:
+            check_type(settings, Mapping[str, Simple | list[int]])
+            check_type(settings["shape"], list[int])
+            check_type(rows, list[tuple[int, float | None]])
+        except (KeyError, TypeError) as error:
+            raise unreadable_entry(self.path, f"attack in {norm}", error) from None
+        return settings, {id: inf if distance is None else distance for id, distance in rows}
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
@@ -273,7 +288,10 @@ class Journal:
                 "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
             )
             row = self._db.execute(query, (norm, id)).fetchone()
-        return row and Attack(row[0], inf if row[1] is None else row[1], *row[2:])
+        if row is None:
+            return None
+        id, distance, prediction, changed = row
+        return Attack(id, inf if distance is None else distance, prediction, changed)
 
     def forget_attacks(self, norm: str, settings: dict[str, Any]) -> None:
         """Begin attacks in one norm: those of an earlier call go."""
@@ -283,35 +301,24 @@ class Journal:
 
     def _empty(self) -> InvalidInput:
         return InvalidInput(
-            f"{self.path} is empty, because its run stopped before the first entry: run certify into this folder"
+            "empty-run",
+            "{path} is empty, because its run stopped before the first entry: "
+            "run certify into this folder",
+            path=self.path,
         )
 
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
-        id, label, prediction, radius, samples, count, counted, missing, seconds, *rest = row
-        lower, upper, chosen, proved, looks, own = rest
+        stored = dict(zip(_STORED, row, strict=True))
         try:
-            label, prediction, chosen = (
-                None if value is None else int(value) for value in (label, prediction, chosen)
-            )
-            upper, proved = (None if value is None else float(value) for value in (upper, proved))
-            if proved is None and prediction is not None:
-                proved = float(radius)  # version 1 recorded only radii without bounds here
-            proof = Proof(chosen, proved, float(lower), upper, int(count), int(counted))
-            votes = tuple(
-                Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks)
-            )
-            plan = plan if own is None else restore(json.loads(own))
-            found = Certificate(
-                id, label, prediction, float(radius), proof, votes, plan, noise, float(seconds)
-            )
-            if (samples, missing) != (found.samples, found.missing):
-                drawn = f"{found.samples} samples, {found.missing} without a vote"
-                raise ValueError(f"its looks have {drawn}, it states {samples} and {missing}")
+            return _parse(stored, plan, noise)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(
-                f"{self.path}: the certificate of input {id} cannot be read: {error}"
+                "unreadable-certificate",
+                "{path}: the certificate of input {id} cannot be read: {why}",
+                path=self.path,
+                id=stored["id"],
+                why=error,
             ) from None
-        return found
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -338,9 +345,58 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            # An operational error, such as a full disk, leaves the file intact. Other errors mean that it is damaged.
-            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)
             advice = "restore it from a copy, or choose another folder"
-            if stopped:
+            # An operational error, such as a full disk, leaves the file intact. Other errors mean
+            # that it is damaged.
+            if action == "write to" and isinstance(error, sqlite3.OperationalError):
                 advice = "all committed certificates are safe, and the same command resumes the run"
-            raise SmoothcertError(f"cannot {action} {self.path}: {error}; {advice}") from error
+            raise SmoothcertError(
+                "database-failed",
+                "cannot {action} {path}: {why}; {advice}",
+                action=action,
+                path=self.path,
+                why=error,
+                advice=advice,
+            ) from error
+
+
+def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
+    """A certificate from the values of its row; `plan` is that of the run."""
+    label, prediction, chosen = (
+        None if stored[name] is None else int(stored[name])
+        for name in ("label", "prediction", "chosen")
+    )
+    upper, proved = (
+        None if stored[name] is None else float(stored[name]) for name in ("upper", "proved")
+    )
+    if proved is None and prediction is not None:
+        proved = float(stored["radius"])  # version 1 recorded only radii without bounds here
+    if stored["plan"] is not None:
+        plan = restore(json.loads(stored["plan"]))
+        check_type(plan, Rule)
+    certificate = Certificate(
+        stored["id"],
+        label,
+        prediction,
+        float(stored["radius"]),
+        Proof(
+            chosen,
+            proved,
+            float(stored["lower"]),
+            upper,
+            int(stored["count"]),
+            int(stored["counted"]),
+        ),
+        tuple(
+            Look(samples, {int(c): count for c, count in votes.items()})
+            for samples, votes in json.loads(stored["looks"])
+        ),
+        plan,
+        noise,
+        float(stored["seconds"]),
+    )
+    stated = (stored["samples"], stored["missing"])
+    if stated != (certificate.samples, certificate.missing):
+        drawn = f"{certificate.samples} samples, {certificate.missing} without a vote"
+        raise ValueError(f"its looks have {drawn}, it states {stated[0]} and {stated[1]}")
+    return certificate

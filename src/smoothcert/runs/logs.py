@@ -11,6 +11,7 @@ Logs of some programs have other columns:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from smoothcert.statistics.bounds import critical_count, lower_bound
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
 _PROVED = "radius proved"
+_PROVED_FLAGS = {"1": True, "-1": False}
 _COMMON_ALPHA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+_NEGLIGIBLE = 1e-9
+"""A radius that is too large by no more than this comes from rounding."""
 
 
 def read_log(path: str | Path, *, radius: float | None = None) -> Results:
@@ -36,65 +40,110 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
     Its column `correct` is not read, because its meaning differs between programs.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidInput(f"cannot read the log {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is not a text file, but a log is tab-separated text") from None
+    text = _text(path)
     header = text.split("\n", 1)[0].strip().split("\t")
-    flags_only = _PROVED in header and "radius" not in header
-    if flags_only and radius is None:
-        raise InvalidInput(
-            f"{path} only says whether a radius was proved, not which one: give the tested radius as "
-            f"{either('radius=R', '--log-radius R')}"
-        )
-    tested = _check.at_least("radius", radius, 0) if flags_only else None
-    if missing := [
-        c for c in COLUMNS[:4] if c not in header and not (c == "radius" and flags_only)
-    ]:
-        raise InvalidInput(
-            f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
-        )
+    tested = _tested_radius(path, header, radius)
+    _check_header(path, header)
     rows = [
         dict(zip(header, line.split("\t"), strict=False))
         for line in text.splitlines()[1:]
         if line.strip()
     ]
     if not rows:
-        raise InvalidInput(f"{path} is empty: it has a header but no rows")
+        raise InvalidInput("empty-log", "{path} is empty: it has a header but no rows", path=path)
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            proved = not flags_only or {"1": True, "-1": False}[row[_PROVED].strip()]
-            certified = float(row["radius"]) if tested is None else tested * proved
-            if not 0 <= certified < np.inf:
-                raise ValueError
-            answer = (
-                row["predict"] if proved else NO_CLASS
-            )  # a radius of 0 would count as proved at 0
-            numbers = map(np.int64, (row["idx"], row["label"], answer))
-            parsed.append((*numbers, certified, _seconds(row.get("time"))))
+            parsed.append(_parse_row(row, tested))
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(
-                f"{path}, row {number}: not a row of a certification log: {row}"
+                "damaged-log",
+                "{path}, row {number}: not a row of a certification log: {row}",
+                path=path,
+                number=number,
+                row=row,
             ) from None
     id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
-    zero, unknown = np.zeros_like(id), np.full(len(id), np.nan)
-    votes = (zero, zero, zero, zero)
+    no_votes = np.zeros_like(id)
+    no_bound = np.full(len(id), np.nan)
     return Results(
         path.stem,
         id,
         label,
         prediction,
         radii,
-        *votes,
-        seconds,
-        unknown,
-        unknown,
+        samples=no_votes,
+        count=no_votes,
+        counted=no_votes,
+        missing=no_votes,
+        seconds=seconds,
+        lower=no_bound,
+        upper=no_bound,
         tested=tested,
         path=path,
     )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidInput(
+            "unreadable-file",
+            "cannot read the log {path}: {why}",
+            path=path,
+            why=error.strerror or error,
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            "not-text", "{path} is not a text file, but a log is tab-separated text", path=path
+        ) from None
+
+
+def _tested_radius(path: Path, header: Sequence[str], radius: float | None) -> float | None:
+    """The radius that a log is about, if it only says whether one radius was proved."""
+    if _PROVED not in header or "radius" in header:
+        return None
+    if radius is None:
+        raise InvalidInput(
+            "no-tested-radius",
+            "{path} only says whether a radius was proved, not which one: give the tested radius "
+            "as {radius}",
+            path=path,
+            radius=either("radius=R", "--log-radius R"),
+        )
+    return _check.at_least("radius", radius, 0)
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    needed = ["idx", "label", "predict"]
+    if _PROVED not in header:
+        needed.append("radius")
+    missing = [column for column in needed if column not in header]
+    if missing:
+        raise InvalidInput(
+            "not-a-log",
+            "{path} is not a certification log: no column {missing}; expected {columns}",
+            path=path,
+            missing=", ".join(missing),
+            columns=", ".join(COLUMNS),
+        )
+
+
+def _parse_row(row: dict[str, str], tested: float | None) -> tuple[Any, ...]:
+    """Id, label, prediction, radius and seconds. Without a proof, the prediction is no class."""
+    prediction: Any = row["predict"]
+    if tested is None:
+        radius = float(row["radius"])
+    elif _PROVED_FLAGS[row[_PROVED].strip()]:
+        radius = tested
+    else:
+        radius = 0.0
+        prediction = NO_CLASS  # a radius of 0 would count as proved at 0
+    if not 0 <= radius < np.inf:
+        raise ValueError
+    numbers = map(np.int64, (row["idx"], row["label"], prediction))
+    return (*numbers, radius, _seconds(row.get("time")))
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -110,7 +159,11 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     counts, label = table[:, :-1], table[:, -1]
     if np.any(label >= counts.shape[1]):
         raise InvalidInput(
-            f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes"
+            "label-out-of-range",
+            "{path}: label {label} is out of range for {classes} classes",
+            path=path,
+            label=int(label.max()),
+            classes=counts.shape[1],
         )
     return counts, label
 
@@ -128,14 +181,16 @@ def read_counts(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.bool_
     columns = [header.index(name) for name in needed]
     table = _whole_numbers(path, "log of counts", delimiter="\t", skiprows=1, usecols=columns)
     label, prediction, count, samples = table.T
+    if not len(table):
+        raise InvalidInput("empty-log", "{path}, no rows", path=path)
     wrong = (count < 0) | (count > samples) | (samples < 1)
-    if not len(table) or np.any(wrong):
-        where = (
-            f"row {int(np.argmax(wrong)) + 1}: counts must lie between 0 and samples"
-            if len(table)
-            else "no rows"
+    if np.any(wrong):
+        raise InvalidInput(
+            "impossible-count",
+            "{path}, row {row}: counts must lie between 0 and samples",
+            path=path,
+            row=int(np.argmax(wrong)) + 1,
         )
-        raise InvalidInput(f"{path}, {where}")
     return count / samples, label == prediction
 
 
@@ -150,21 +205,26 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
         for a in (alpha, *_COMMON_ALPHA)
     }
     excess = log.radius - slack(log) - most[alpha]
-    if np.any(excess > 1e-9):
-        worst, room = int(np.argmax(excess)), 2 * float(slack(log).max())
-        fit = [
-            f"{a:g}"
-            for a, radius in most.items()
-            if 0 <= radius - log.radius.max() + room / 2 <= room
-        ]
+    if np.any(excess > _NEGLIGIBLE):
+        worst = int(np.argmax(excess))
+        room = float(slack(log).max())
+        largest = log.radius.max()
+        fitting = [f"{a:g}" for a, radius in most.items() if abs(radius - largest) <= room]
+        advice = "give the noise, samples and alpha of the log"
+        if fitting:
+            advice = f"alpha {' or '.join(fitting)} would give it"
         raise InvalidInput(
-            f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with "
-            f"{samples} samples at alpha {alpha:g}, which prove at most {most[alpha]:.4f}; "
-            + (
-                f"alpha {' or '.join(fit)} would give it"
-                if fit
-                else "give the noise, samples and alpha of the log"
-            )
+            "impossible-radius",
+            "{name}: radius {radius:g} of input {id} cannot come from {noise} with {samples} "
+            "samples at alpha {alpha:g}, which prove at most {most:.4f}; {advice}",
+            name=log.name,
+            radius=float(log.radius[worst]),
+            id=int(log.id[worst]),
+            noise=noise,
+            samples=samples,
+            alpha=alpha,
+            most=most[alpha],
+            advice=advice,
         )
     reaching = np.minimum(
         critical_count(noise.probability(log.radius), samples, alpha=alpha), samples
@@ -181,7 +241,9 @@ def _whole_numbers(path: Path, what: str, **options: Any) -> NDArray[np.int64]:
     try:
         return np.loadtxt(path, dtype=np.int64, ndmin=2, **options)
     except ValueError as error:
-        raise InvalidInput(f"{path} is not a {what}: {error}") from None
+        raise InvalidInput(
+            "not-a-table", "{path} is not a {what}: {why}", path=path, what=what, why=error
+        ) from None
 
 
 def _first_line(path: Path) -> bytes:
@@ -201,7 +263,8 @@ def slack(log: Results) -> NDArray[np.float64]:
 
 
 def _slack(text: str) -> float:
-    if (value := float(text)) == 0:
+    value = float(text)
+    if value == 0:
         return 0.0
     mantissa, _, exponent = text.partition("e")
     decimals = len(mantissa.partition(".")[2].rstrip("0")) - int(exponent or 0)

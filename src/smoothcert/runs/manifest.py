@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any, Self
+from math import inf
+from types import UnionType
+from typing import (
+    Any,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from smoothcert._agreement import Answer, same_answers
 from smoothcert._registry import describe, differences, restore
@@ -19,6 +32,12 @@ from smoothcert.plans import Plan
 
 MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
+_ABOVE_INTEGERS = 2**64
+"""No number that a run records is as large: seeds have 64 bits."""
+_SHOWN = 80
+"""How many characters of a damaged entry a message shows."""
+DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+"""What reading a damaged entry raises."""
 _NOT_SETTINGS = (
     *(
         "answers",
@@ -34,6 +53,33 @@ _NOT_SETTINGS = (
     *("values", "spending", "until_clear", "unreadable", "in_memory"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
+
+
+Simple: TypeAlias = bool | int | float | str | None
+
+
+class BudgetEntry(TypedDict):
+    """The budget of a run, and the settings of the plan that it may change."""
+
+    samples: int | None
+    minutes: float | None
+    ceiling: int
+    pilot: int
+
+
+class SpendingEntry(TypedDict):
+    """How far a budget is spent.
+
+    `votes` has the id, the votes and the samples of every input of the survey. `block` and `plan`
+    are about the inputs that are being certified.
+    """
+
+    total: float
+    rate: float
+    survey: int
+    votes: list[tuple[int, int, int]]
+    block: list[int]
+    plan: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -90,14 +136,14 @@ class Manifest:
     forwarded: int = 0
     started: str | None = None
     finished: str | None = None
-    circumstances: Mapping[str, Any] = field(default_factory=dict)
+    circumstances: Mapping[str, Simple | list[str]] = field(default_factory=dict)
     shard: str | None = None
     denoiser: Mapping[str, str] | None = None
     drawing: int = VERSION
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Simple] = field(default_factory=dict)
     values: tuple[float, float] | None = None
-    budget: Mapping[str, Any] | None = None
-    spending: Mapping[str, Any] | None = None
+    budget: BudgetEntry | None = None
+    spending: SpendingEntry | None = None
     until_clear: bool = False
     unreadable: tuple[int, ...] = ()
     in_memory: str = ""
@@ -111,8 +157,8 @@ class Manifest:
 
     @property
     def timed(self) -> bool:
-        """Whether the run had a budget of minutes. What its later inputs got then depends on the clock."""
-        return bool(self.budget and self.budget.get("minutes"))
+        """Whether the clock decided what inputs got: in runs of version 1.0 with minutes."""
+        return self.budget is not None and self.budget.get("samples") is None
 
     @property
     def compile_request(self) -> str:
@@ -132,34 +178,29 @@ class Manifest:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
-        """Make a manifest from the values in a journal or an export."""
+        """Make a manifest from the values in a journal or an export.
+
+        Every entry is checked here against the annotation of its field, so that those who read a
+        run can rely on its types.
+        """
         needed = [
             f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
         ]
         if missing := [key for key in needed if values.get(key) is None]:
-            raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
-        kept = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        try:
-            kept |= {
-                "ids": tuple(expand_ids(kept["ids"])),
-                "unreadable": tuple(expand_ids(kept.get("unreadable", ()))),
-                "noise": restore(kept["noise"]),
-                "plan": restore(kept["plan"]),
-            }
-            if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
-                raise TypeError("noise and plan have other types")
-            if kept.get("denoiser") is not None:
-                kept["denoiser"] = {
-                    key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")
-                }
-            if kept.get("values") is not None:
-                low, high = map(float, kept["values"])
-                kept["values"] = low, high
-            return cls(**kept)
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(
-                f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}"
-            ) from None
+                "incomplete-manifest",
+                "{where} is damaged: its manifest has no {entry}",
+                where=where,
+                entry=", ".join(missing),
+            )
+        hints = get_type_hints(cls)
+        entries = {}
+        for entry in (f.name for f in fields(cls) if f.name in values):
+            try:
+                entries[entry] = _read_entry(entry, values[entry], hints[entry])
+            except (*DAMAGED, InvalidInput) as error:
+                raise unreadable_entry(where, entry, error) from None
+        return cls(**entries)
 
     def differences(self, recorded: Manifest, *, also: Sequence[str] = ()) -> list[str]:
         """What keeps this manifest from continuing a recorded run: every setting that differs, in words.
@@ -212,6 +253,106 @@ class Manifest:
         return draws(self) == draws(other) and same_answers(self.answers, other.answers)
 
 
+def unreadable_entry(where: object, entry: str, error: Exception) -> InvalidInput:
+    """The error about an entry of a manifest that cannot be read."""
+    return InvalidInput(
+        "unreadable-manifest",
+        "{where}: the entry {entry!r} of its manifest cannot be read: {reason}",
+        where=where,
+        entry=entry,
+        reason=str(getattr(error, "message", error)),
+    )
+
+
+def check_type(value: Any, hint: Any) -> None:
+    """Raise a `TypeError` if a value from JSON does not have the type of an annotation."""
+    if not _has_type(value, hint):
+        text = repr(value)
+        raise TypeError(f"got {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}")
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    kind = get_origin(hint)
+    parts = get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_has_type(value, part) for part in parts)
+    if kind in (list, tuple):
+        return isinstance(value, (list, tuple)) and _has_types(value, kind, parts)
+    if kind is Mapping:
+        return isinstance(value, Mapping) and _has_types(list(value.values()), list, parts[1:])
+    if is_typeddict(hint):
+        types = get_type_hints(hint)
+        if not isinstance(value, Mapping) or value.keys() != types.keys():
+            return False
+        return _has_types([value[key] for key in types], tuple, tuple(types.values()))
+    return _is_plain(value, hint)
+
+
+def _has_types(values: Sequence[Any], kind: Any, parts: Sequence[Any]) -> bool:
+    """Whether all values have their types: `parts` of a tuple, or that of all items of a list."""
+    is_open = kind is list or Ellipsis in parts
+    types = [parts[0]] * len(values) if is_open else parts
+    return len(values) == len(types) and all(map(_has_type, values, types))
+
+
+def _is_plain(value: Any, hint: Any) -> bool:
+    """Whether a value is of a simple type. A truth value is not a number, and no number is NaN."""
+    if hint is Any:
+        return True
+    if hint is int:
+        return type(value) is int and 0 <= value < _ABOVE_INTEGERS
+    if hint is float:
+        return type(value) in (int, float) and value == value
+    return isinstance(value, hint)
+
+
+def _read_entry(entry: str, value: Any, hint: Any) -> Any:
+    """An entry of a manifest, from its value in JSON."""
+    if entry in ("ids", "unreadable"):
+        return tuple(expand_ids(value))
+    if entry in ("noise", "plan"):
+        check_type(value, Mapping[str, Any])
+        value = restore(value)
+    check_type(value, hint)
+    if value is not None and entry in _CONTENT_CHECKS:
+        _CONTENT_CHECKS[entry](value)
+    if entry == "values" and value is not None:
+        return tuple(value)
+    return value
+
+
+def _check_shard(shard: str) -> None:
+    if re.fullmatch(r"\d+/\d+", shard) is None:
+        raise ValueError(f"got {shard!r} instead of a part and the number of parts, as in 3/16")
+
+
+def _check_denoiser(denoiser: Mapping[str, str]) -> None:
+    if missing := {"name", "hash", "description"} - denoiser.keys():
+        raise ValueError(f"it has no {min(missing)}")
+
+
+def _check_budget(budget: BudgetEntry) -> None:
+    if not budget["samples"] and not budget["minutes"]:
+        raise ValueError("it needs samples or minutes")
+
+
+def _check_spending(spending: SpendingEntry) -> None:
+    check_type(restore(spending["plan"]), Plan)
+    if not (0 < spending["rate"] < inf and 0 <= spending["total"] < inf):
+        raise ValueError("rate and total must be finite numbers")
+    if any(count > samples or not samples for _, count, samples in spending["votes"]):
+        raise ValueError("an input has more votes than samples")
+
+
+_CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {
+    "shard": _check_shard,
+    "denoiser": _check_denoiser,
+    "budget": _check_budget,
+    "spending": _check_spending,
+}
+"""What the type of an entry does not tell."""
+
+
 def circumstances() -> dict[str, Any]:
     """Versions and machine, to be recorded."""
     versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
@@ -238,14 +379,21 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
     >>> expand_ids(compact_ids([0, 20, 40, 60]))
     [0, 20, 40, 60]
     """
-    if not isinstance(ids, Mapping):
-        found = [int(id) for id in ids]
-    else:
-        step = ids["step"]
-        spaced = range(ids["first"], ids["last"] + (1 if step > 0 else -1), step)
+    if isinstance(ids, Mapping):
+        first, last, step = (ids[key] for key in ("first", "last", "step"))
+        check_type([first, last, abs(step)], list[int])
+        spaced = range(first, last + (1 if step > 0 else -1), step)
         if len(spaced) > MOST_INPUTS:
             raise ValueError(f"its ids are damaged: {len(spaced):,} inputs")
         found = list(spaced)
-    if min(found, default=0) < 0 or len(set(found)) < len(found):
+    elif isinstance(ids, (list, tuple)) and set(map(type, ids)) <= {int}:
+        found = list(ids)
+    else:
+        raise TypeError("its ids are damaged: they are not numbers")
+    if (
+        min(found, default=0) < 0
+        or max(found, default=0) >= _ABOVE_INTEGERS
+        or len(set(found)) < len(found)
+    ):
         raise ValueError("its ids are damaged: they are not different numbers from 0 on")
     return found

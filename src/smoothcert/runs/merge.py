@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert._files import exclusive
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.writer import locked_journal
 
 _MOST_NAMED = 5
 """The most ids that a message lists."""
@@ -37,15 +37,19 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         runs = [runs]
     opened = [open_run(run) for run in runs]
     if not opened:
-        raise InvalidInput("there are no runs to merge")
+        raise InvalidInput("no-runs", "there are no runs to merge")
     _check_settings(opened)
     _check_different_inputs(opened)
     if not partial:
         _check_missing(opened)
-    with exclusive(out) as folder, Journal(folder, write=True) as journal:
+    with locked_journal(out) as journal:
+        folder = journal.path.parent
         if journal.ids():
             raise InvalidInput(
-                f"{folder} already contains a run: choose another {setting('out', 'DIR')}"
+                "folder-has-run",
+                "{folder} already contains a run: choose another {out}",
+                folder=folder,
+                out=setting("out", "DIR"),
             )
         with journal.transaction():
             journal.write_manifest(_merged(opened).plain())
@@ -59,44 +63,69 @@ def _check_settings(runs: Sequence[Run]) -> None:
     """Raise if the runs have different settings."""
     first = runs[0].manifest
     for run in runs[1:]:
-        if found := replace(run.manifest, ids=first.ids).differences(
-            first, also=("batch", "compile")
-        ):
+        same_ids = replace(run.manifest, ids=first.ids)
+        differing = same_ids.differences(first, also=("batch", "compile"))
+        if differing:
             raise InvalidInput(
-                f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}"
+                "other-configuration",
+                "{folder} does not belong to {first}: it differs in {differing}",
+                folder=run.path,
+                first=runs[0].path,
+                differing="; ".join(differing),
+                names=[difference.partition(" (")[0] for difference in differing],
             )
 
 
 def _check_different_inputs(runs: Sequence[Run]) -> None:
     """Raise if two runs have certificates of the same input."""
     for one, other in combinations(runs, 2):
-        if len(double := np.intersect1d(one.id, other.id)):
+        repeated = np.intersect1d(one.id, other.id).tolist()
+        if repeated:
             raise InvalidInput(
-                f"{_listed(double.tolist())} in {one.path} and in {other.path} as well"
+                "repeated-input",
+                "{listed} in {one} and in {other} as well",
+                listed=_listed(repeated),
+                ids=repeated,
+                one=one.path,
+                other=other.path,
             )
 
 
 def _check_missing(runs: Sequence[Run]) -> None:
     """Raise if certificates or whole shards are missing."""
     for run in runs:
-        if missing := sorted(set(run.manifest.ids).difference(run.id.tolist())):
+        missing = sorted(set(run.manifest.ids).difference(run.id.tolist()))
+        if missing:
             raise InvalidInput(
-                f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
-                f"certificates with {setting('partial', True)}"
+                "not-finished",
+                "{folder} is not complete, {listed} missing: run its command again, or merge the "
+                "existing certificates with {partial}",
+                folder=run.path,
+                listed=_listed(missing),
+                ids=missing,
+                partial=setting("partial", True),
             )
     shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
         raise InvalidInput(
-            f"the runs are shards of different divisions of the inputs: {', '.join(map('/'.join, shards))}"
+            "other-division",
+            "the runs are shards of different divisions of the inputs: {shards}",
+            shards=", ".join(map("/".join, shards)),
         )
-    if shards:
-        parts, present = int(shards[0][1]), {int(part) for part, _ in shards}
-        absent = [f"{part}/{parts}" for part in range(1, parts + 1) if part not in present]
-        if absent:
-            raise InvalidInput(
-                f"shard {_few(absent)} is missing: add its run, or merge the existing certificates with "
-                f"{setting('partial', True)}"
-            )
+    if not shards:
+        return
+    parts = int(shards[0][1])
+    present = {int(part) for part, _ in shards}
+    absent = [f"{part}/{parts}" for part in range(1, parts + 1) if part not in present]
+    if absent:
+        raise InvalidInput(
+            "missing-shard",
+            "shard {listed} is missing: add its run, or merge the existing certificates with "
+            "{partial}",
+            listed=_few(absent),
+            shards=absent,
+            partial=setting("partial", True),
+        )
 
 
 def _merged(runs: Sequence[Run]) -> Manifest:
@@ -105,6 +134,9 @@ def _merged(runs: Sequence[Run]) -> Manifest:
     first = manifests[0]
     finished = [m.finished for m in manifests if m.finished]
     values = [m.values for m in manifests if m.values]
+    joined_values = None
+    if len(values) == len(runs):
+        joined_values = (min(low for low, _ in values), max(high for _, high in values))
     return replace(
         first,
         ids=tuple(sorted({id for m in manifests for id in m.ids})),
@@ -113,9 +145,7 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         finished=max(finished) if len(finished) == len(manifests) else None,
         circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
         shard=None,
-        values=(min(low for low, _ in values), max(high for _, high in values))
-        if len(values) == len(runs)
-        else None,
+        values=joined_values,
         until_clear=any(m.until_clear for m in manifests),
         unreadable=tuple(sorted({id for m in manifests for id in m.unreadable})),
     )
@@ -123,7 +153,9 @@ def _merged(runs: Sequence[Run]) -> Manifest:
 
 def _listed(ids: Sequence[int]) -> str:
     """Ids with a verb, as in "2 inputs (3, 5) are"."""
-    return f"input {ids[0]} is" if len(ids) == 1 else f"{len(ids)} inputs ({_few(ids)}) are"
+    if len(ids) == 1:
+        return f"input {ids[0]} is"
+    return f"{len(ids)} inputs ({_few(ids)}) are"
 
 
 def _few(names: Sequence[object]) -> str:

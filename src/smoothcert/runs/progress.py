@@ -1,4 +1,4 @@
-"""Progress of a run: silent, as plain lines, as a live bar, or reported to an experiment tracker."""
+"""Progress of a run: what it calls while it goes on, the display of the command line, trackers."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ import sys
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from smoothcert.errors import InvalidInput, first_line, number_of
-from smoothcert.executors.base import Status
+from smoothcert.errors import InvalidInput, SmoothcertWarning, first_line, number_of
 from smoothcert.plans import Certificate
-from smoothcert.runs.run import Run, summary
+from smoothcert.runs.run import Run
+from smoothcert.runs.words import summary
 from smoothcert.statistics.metrics import round_down
 
-# Writing to stderr raises OSError if its disk is full, and ValueError if it is closed. Neither should stop a run.
+if TYPE_CHECKING:
+    from smoothcert.executors.base import Status
+
+_SECONDS_BETWEEN_LINES = 30.0
+_SECONDS_BETWEEN_BARS = 0.1
+_SECONDS_BETWEEN_REPORTS = 10.0
+
+# Writing to stderr raises OSError if its disk is full, and ValueError if it is closed. Neither
+# should stop a run.
 _IGNORE_BROKEN_STDERR = suppress(OSError, ValueError)
 
 
 class Progress:
-    """Shows nothing. It is the base of all progress displays; `certify` calls its methods."""
+    """Shows nothing. It is the base of all displays and trackers; `certify` calls its methods."""
 
     command: bool = False
     """Whether messages name the options of the command line, and not the arguments in Python."""
@@ -71,21 +78,24 @@ class Progress:
 
 
 class Pace:
-    """The figures that a progress display shows.
+    """The figures of a run that goes on.
 
     Args:
         run: The run as it is on disk.
         total: How many inputs to certify.
     """
 
+    status: Status | None = None
+    """How far the executor is; None before the first certificate."""
+
     def __init__(self, run: Run, total: int) -> None:
         self.total = total
-        self.done = self._done_before = len(run)
+        self.done = len(run)
         self.spent = int(run.samples.sum())
-        self._most = run.plan.most_samples
+        self._done_before = len(run)
+        self._ceiling = run.plan.most_samples
         self._radii = float((run.radius * run.correct).sum())
         self._labelled = run.labelled
-        self.status = Status()
         self.start()
 
     def start(self) -> None:
@@ -96,27 +106,32 @@ class Pace:
         """Count one more certificate."""
         self.done += 1
         self.spent += certificate.samples
-        self._radii += certificate.radius * bool(certificate.correct)
-        self._labelled |= certificate.label is not None
         self.status = status
+        if certificate.correct:
+            self._radii += certificate.radius
+        if certificate.label is not None:
+            self._labelled = True
 
     @property
     def rate(self) -> float:
         """Samples per second since `start`, with those of open inputs."""
+        if self.status is None:
+            return 0.0
         return self.status.counted / (time.perf_counter() - self._start)
 
     @property
     def eta(self) -> float | None:
         """Seconds left, None if they are not known yet.
 
-        Open inputs need the rest of the samples that were requested for them. Every other input is assumed to need as
-        many samples as an open or finished input on average.
+        Open inputs need the rest of the samples that were requested for them. Every other input is
+        assumed to need as many samples as an open or finished input on average.
         """
-        if not self.rate or not self.status.opened:
+        status = self.status
+        if status is None or not self.rate or not status.opened:
             return None
-        average = self.status.committed / self.status.opened
-        unopened = self.total - self._done_before - self.status.opened
-        return (self.status.committed - self.status.counted + unopened * average) / self.rate
+        average = status.committed / status.opened
+        unopened = self.total - self._done_before - status.opened
+        return (status.committed - status.counted + unopened * average) / self.rate
 
     @property
     def acr(self) -> float | None:
@@ -126,26 +141,34 @@ class Pace:
     @property
     def saved(self) -> float:
         """The share of samples saved, compared with fixed sampling at the ceiling."""
-        return 1 - self.spent / (self.done * self._most) if self.done else 0.0
+        return 1 - self.spent / (self.done * self._ceiling) if self.done else 0.0
 
     def line(self) -> str:
         """The figures as one line of text."""
-        acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
-        eta = "" if self.eta is None else f", {timedelta(seconds=round(self.eta))} left"
-        here = [worker for worker in self.status.workers if worker.until is None]
+        parts = [f"{self.spent:,} samples", f"{self.rate:,.0f}/s"]
+        if self.acr is not None:
+            parts.append(f"ACR {round_down(self.acr)}")
+        if self.eta is not None:
+            parts.append(f"{timedelta(seconds=round(self.eta))} left")
+        return ", ".join(parts) + self._workers()
+
+    def _workers(self) -> str:
+        workers = () if self.status is None else self.status.workers
+        here = [worker for worker in workers if worker.until is None]
+        if not here:
+            return ""
         idle = sum(not worker.open for worker in here)
-        workers = (
-            f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "")
-            if here
-            else ""
-        )
-        return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
+        return f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "")
 
 
 class _Periodic(Progress):
-    """Follows a run, and shows its figures from time to time."""
+    """Follows a run, and shows its figures from time to time.
 
-    def __init__(self, *, every: float = 10.0) -> None:
+    Args:
+        every: Seconds between two times.
+    """
+
+    def __init__(self, *, every: float = _SECONDS_BETWEEN_REPORTS) -> None:
         self._every = every
 
     def begin(self, run: Run, *, total: int) -> None:
@@ -158,8 +181,9 @@ class _Periodic(Progress):
 
     def update(self, certificate: Certificate, status: Status) -> None:
         self._pace.add(certificate, status)
-        if time.perf_counter() - self._last >= self._every:
-            self._last = time.perf_counter()
+        now = time.perf_counter()
+        if now - self._last >= self._every:
+            self._last = now
             self.show()
 
     @abstractmethod
@@ -167,121 +191,93 @@ class _Periodic(Progress):
         """Show the figures."""
 
 
-class PlainProgress(_Periodic):
-    """Prints a line from time to time, for logs and pipes.
+class Display(_Periodic):
+    """Shows a bar on a terminal. Elsewhere, it prints a line from time to time.
 
     Args:
-        every: Seconds between lines.
+        every: Seconds between two lines, or two states of the bar.
         summary: Whether to say at the end what the run found.
+        bar: Whether to show a bar. Default: if stderr is a terminal.
     """
 
-    def __init__(self, *, every: float = 30.0, summary: bool = True) -> None:
-        super().__init__(every=every)
+    def __init__(
+        self, *, every: float | None = None, summary: bool = True, bar: bool | None = None
+    ) -> None:
         self._summary = summary
+        self._shows_bar = _is_terminal() if bar is None else bar
+        usual = _SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES
+        super().__init__(every=usual if every is None else every)
 
     def begin(self, run: Run, *, total: int) -> None:
         super().begin(run, total=total)
-        self._run = run
+        self._folder = run.path
+        self._bar = _bar(total) if self._shows_bar else None
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=total, completed=len(run), line="")
+            if len(run) < total:
+                with _IGNORE_BROKEN_STDERR:
+                    self._bar.start()
         if 0 < len(run) < total:
             self.say(f"resuming: {len(run)} of {total} inputs are done")
         if len(run) == total:
             self.say(f"{run.path} is complete already")
 
     def say(self, message: str) -> None:
-        if sys.stderr is not None:
-            with _IGNORE_BROKEN_STDERR:
-                print(
-                    message, file=sys.stderr, flush=True
-                )  # rich would end the program if the pipe is broken
+        with _IGNORE_BROKEN_STDERR:
+            if self._bar is not None:
+                self._bar.console.print(message)
+            elif sys.stderr is not None:
+                # rich would end the program if a pipe is broken.
+                print(message, file=sys.stderr, flush=True)
 
     def show(self) -> None:
-        self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
+        pace = self._pace
+        if self._bar is None:
+            self.say(f"{pace.done}/{pace.total} inputs, {pace.line()}")
+            return
+        with _IGNORE_BROKEN_STDERR:
+            self._bar.update(self._task, completed=pace.done, line=pace.line())
 
     def close(self) -> None:
-        if 0 < self._pace.done < self._pace.total:
-            self.say(
-                f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}"
-            )
+        if self._bar is not None:
+            with _IGNORE_BROKEN_STDERR:
+                self._bar.stop()
+        done, total = self._pace.done, self._pace.total
+        if 0 < done < total:
+            self.say(f"{done} of {total} inputs are certified and saved in {self._folder}")
 
     def end(self, run: Run) -> None:
-        if workers := self._pace.status.workers:
-            share = sum(worker.sampling for worker in workers) / (
-                sum(worker.seconds for worker in workers) or 1
-            )
-            self.say(
-                f"{number_of(len(workers), 'worker')} took part, and sampled for {share:.0%} of the time"
-            )
+        workers = () if self._pace.status is None else self._pace.status.workers
+        if workers:
+            sampling = sum(worker.sampling for worker in workers)
+            share = sampling / (sum(worker.seconds for worker in workers) or 1)
+            took_part = number_of(len(workers), "worker")
+            self.say(f"{took_part} took part, and sampled for {share:.0%} of the time")
         if self._summary:
             self.say(summary(run))
 
 
-class LiveProgress(PlainProgress):
-    """Shows a bar on the terminal.
-
-    Args:
-        summary: Whether to say at the end what the run found.
-    """
-
-    def __init__(self, *, summary: bool = True) -> None:
-        super().__init__(every=0.1, summary=summary)
-
-    def begin(self, run: Run, *, total: int) -> None:
-        self._bar = Bar(
-            MofNCompleteColumn(
-                table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)
-            ),
-            BarColumn(
-                table_column=Column(max_width=20, ratio=1)
-            ),  # a narrow terminal shortens the bar first
-            TextColumn("{task.fields[line]}", markup=False),
-            console=Console(stderr=True, highlight=False, markup=False, emoji=False),
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total, completed=len(run), line="")
-        super().begin(run, total=total)
-        if len(run) < total:
-            with _IGNORE_BROKEN_STDERR:
-                self._bar.start()
-
-    def say(self, message: str) -> None:
-        with _IGNORE_BROKEN_STDERR:
-            self._bar.console.print(message)
-
-    def show(self) -> None:
-        with _IGNORE_BROKEN_STDERR:
-            self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
-
-    def close(self) -> None:
-        with _IGNORE_BROKEN_STDERR:
-            self._bar.stop()
-        super().close()
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
-class NotebookProgress(PlainProgress):
-    """Shows one line in the output of a notebook cell, which the next line replaces.
-
-    A bar of tqdm would need ipywidgets, and would leave its state in the saved notebook.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(every=0.25)
-        self._output: Any = None
-
-    def say(self, message: str) -> None:
-        from IPython.display import display
-
-        line = {"text/plain": message}
-        if self._output is None:
-            self._output = display(line, raw=True, display_id=True)
-        else:
-            self._output.update(line, raw=True)
+def _bar(total: int) -> Bar:
+    width = 2 * len(str(total)) + 1
+    return Bar(
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=width)),
+        # A narrow terminal shortens the bar first.
+        BarColumn(table_column=Column(max_width=20, ratio=1)),
+        TextColumn("{task.fields[line]}", markup=False),
+        console=Console(stderr=True, highlight=False, markup=False, emoji=False),
+        transient=True,
+    )
 
 
 class Tracker(_Periodic):
-    """Base of all trackers, which report figures to another program such as an experiment tracker.
+    """Base of all trackers, which report figures to another program, as experiment trackers are.
 
-    A tracker works beside the usual display. If it raises an error, the run continues without it, with a warning. A
-    subclass overrides `open`, `log` and `finish`.
+    A tracker works beside the usual display. If it raises an error, the run continues without it,
+    with a warning. A subclass overrides `open`, `log` and `finish`.
 
     Args:
         every: Seconds between reports.
@@ -298,8 +294,8 @@ class Tracker(_Periodic):
         """Report figures.
 
         Args:
-            figures: Values by name: inputs, samples, samples_per_second, samples_saved, acr (if labels are known), and
-                at the end average_samples and abstained.
+            figures: Values by name: inputs, samples, samples_per_second, samples_saved, acr (if
+                labels are known), and at the end average_samples and abstained.
             step: The number of certified inputs.
         """
 
@@ -308,41 +304,44 @@ class Tracker(_Periodic):
 
     def begin(self, run: Run, *, total: int) -> None:
         super().begin(run, total=total)
-        m = run.manifest
-        self.open(
-            {
-                "model": m.classifier,
-                "data": m.data,
-                "noise": str(m.noise),
-                "plan": str(m.plan),
-                "alpha": m.plan.alpha,
-            }
-            | {
-                "seed": m.seed,
-                "dtype": m.dtype,
-                "device": m.device,
-                "inputs": total,
-                "run": str(run.path),
-            }
-        )
+        manifest = run.manifest
+        settings = {
+            "model": manifest.classifier,
+            "data": manifest.data,
+            "noise": str(manifest.noise),
+            "plan": str(manifest.plan),
+            "alpha": manifest.plan.alpha,
+            "seed": manifest.seed,
+            "dtype": manifest.dtype,
+            "device": manifest.device,
+            "inputs": total,
+            "run": str(run.path),
+        }
+        self.open(settings)
 
     def show(self) -> None:
         pace = self._pace
-        figures = {"inputs": pace.done, "samples": pace.spent, "samples_per_second": pace.rate}
-        acr = {} if pace.acr is None else {"acr": pace.acr}
-        self.log(figures | {"samples_saved": pace.saved} | acr, step=pace.done)
+        figures = {
+            "inputs": pace.done,
+            "samples": pace.spent,
+            "samples_per_second": pace.rate,
+            "samples_saved": pace.saved,
+        }
+        if pace.acr is not None:
+            figures["acr"] = pace.acr
+        self.log(figures, step=pace.done)
 
     def end(self, run: Run) -> None:
         figures = {
             "inputs": len(run),
             "samples": int(run.samples.sum()),
             "average_samples": run.average_samples or 0.0,
-        }
-        figures |= {
             "samples_saved": run.samples_saved or 0.0,
             "abstained": float(run.abstained.mean()),
         }
-        self.log(figures | ({"acr": run.acr} if run.labelled else {}), step=len(run))
+        if run.labelled:
+            figures["acr"] = run.acr
+        self.log(figures, step=len(run))
         self.finish()
 
 
@@ -358,43 +357,56 @@ class Several(Progress):
     def __init__(self, members: Sequence[Progress]) -> None:
         self._members = list(members)
         self.command = any(member.command for member in members)
-        for method in ("begin", "say", "start", "update", "close", "end"):
-            setattr(self, method, partial(self._call_each, method))
 
-    def _call_each(self, method: str, *news: Any, **more: Any) -> None:
+    def begin(self, run: Run, *, total: int) -> None:
+        self._call_each(lambda member: member.begin(run, total=total))
+
+    def say(self, message: str) -> None:
+        self._call_each(lambda member: member.say(message))
+
+    def start(self) -> None:
+        self._call_each(lambda member: member.start())
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._call_each(lambda member: member.update(certificate, status))
+
+    def close(self) -> None:
+        self._call_each(lambda member: member.close())
+
+    def end(self, run: Run) -> None:
+        self._call_each(lambda member: member.end(run))
+
+    def _call_each(self, call: Callable[[Progress], None]) -> None:
         for member in list(self._members):
             try:
-                getattr(member, method)(*news, **more)
+                call(member)
             except Exception as error:
                 if not isinstance(member, Tracker):
                     raise
                 self._members.remove(member)
-                warnings.warn(
-                    f"{type(member).__name__} gets no more figures, because it raised {type(error).__name__}: "
-                    f"{first_line(error)}; the run continues",
-                    stacklevel=4,
+                problem = SmoothcertWarning(
+                    "tracker-failed",
+                    "{tracker} gets no more figures, because it raised {error}: {why}; "
+                    "the run continues",
+                    tracker=type(member).__name__,
+                    error=type(error).__name__,
+                    why=first_line(error),
                 )
+                warnings.warn(problem, stacklevel=5)
 
 
 def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
-    """The progress of a run, from what the user gave."""
-    members = (
-        [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
-    )
+    """The progress of a run, from what the user gave. Trackers work beside a display."""
+    if progress is None:
+        return Display()
+    members = [progress] if isinstance(progress, Progress) else list(progress)
     for member in members:
         if not isinstance(member, Progress):
             raise InvalidInput(
-                f"progress must be a Progress or a list of them, got {type(member).__name__}"
+                "not-a-progress",
+                "progress must be a Progress or a list of them, got {type}",
+                type=type(member).__name__,
             )
     if all(isinstance(member, Tracker) for member in members):
-        members = [progress_here(), *members]
+        members = [Display(), *members]
     return members[0] if len(members) == 1 else Several(members)
-
-
-def progress_here(*, summary: bool = True) -> Progress:
-    """The usual display: a live bar on a terminal, one line that changes in a notebook, plain lines elsewhere."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is not None:  # IPython on a terminal has no kernel
-        return NotebookProgress()
-    return (LiveProgress if sys.stderr and sys.stderr.isatty() else PlainProgress)(summary=summary)

@@ -18,8 +18,9 @@ from smoothcert import _check
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.comparison import best_of
+from smoothcert.runs.decline import largest_decline, why_not_comparable
 from smoothcert.runs.formats import Source, collect, read_results
-from smoothcert.runs.results import Results, usual_radii
+from smoothcert.runs.results import Results, certified_radii, p_reached_by, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 
@@ -61,7 +62,7 @@ class Row:
         """The row as a dictionary for JSON."""
         run, rules = self.run, self.rules
         proved = "" if rules["alpha_proved"] else ", alpha not proved"
-        radii = run.certified_radii or dict.fromkeys(_FIGURES)
+        radii = certified_radii(run) or dict.fromkeys(_FIGURES)
         return {
             "name": run.name,
             "method": None if run.plan is None else f"{_asked_for(run)}{proved}",
@@ -80,7 +81,7 @@ class Row:
             "mad": self.mad,
             **{f"{name}_radius": value for name, value in radii.items()},
             **{
-                f"p_reached_by_{share}": run.p_reached_by(float(share[:-1]) / 100)
+                f"p_reached_by_{share}": p_reached_by(run, float(share[:-1]) / 100)
                 for share in _SHARES
             },
             "certified_accuracy": {
@@ -242,7 +243,7 @@ def table(
     runs = collect(results)
     reference = None if reference is None else read_results(reference)
     if reference is not None and (
-        reasons := [why for r in runs if (why := r.not_comparable(reference))]
+        reasons := [why for r in runs if (why := why_not_comparable(r, reference))]
     ):
         warnings.warn(
             f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2
@@ -265,7 +266,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
     declines = (
         (decline, other.certified_by)
         for other in references
-        if (decline := run.decline(other)) is not None
+        if (decline := largest_decline(run, other)) is not None
     )
     mad, plan = next(declines, (None, None))
     ceiling = None if plan is None or plan.adaptive else plan.samples

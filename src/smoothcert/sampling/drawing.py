@@ -1,15 +1,17 @@
 """From random bits to noisy inputs: one class per description of drawing.
 
-A drawer is the same for every device. Where the bits come from is the stream's business. CUDA devices have fused
-kernels for the most common descriptions (`philox.py`) and use these classes for all others; training uses them, too.
+A drawer is the same for every device. The stream decides where the bits come from. CUDA devices
+have fused kernels for the most common descriptions (`philox.py`) and use these classes for all
+others; training uses them, too.
 
-Normal and Laplace numbers are never smaller than those of the theorem: the cell of the uniform distribution that the
-bits choose is represented by its outer edge, and `OUTWARD` covers what float32 rounds on the way. Only where 23 or
-fewer bits of |u| are used, next to 0, it is the middle of the cell: half of a cell has a probability of 2^-32. So
-P(|z| > t) is at least that of the theorem less 2^-32, for every t, and signs are symmetric. The probability of a class
-on one side of a threshold is therefore not larger than in the theorem, but for 2^-32, which `drawing_error` charges.
-Where 1 - |u| is small, the spacing of float32 would make the numbers much larger than needed, so that tail is computed
-from its own bits in float64.
+Normal and Laplace numbers are never smaller than those of the theorem: the cell of the uniform
+distribution that the bits choose is represented by its outer edge, and `OUTWARD` covers what
+float32 rounds on the way. Only where 23 or fewer bits of |u| are used, next to 0, it is the middle
+of the cell: half of a cell has a probability of 2^-32. So P(|z| > t) is at least that of the
+theorem less 2^-32, for every t, and signs are symmetric. The probability of a class on one side of
+a threshold is therefore not larger than in the theorem, but for 2^-32, which `drawing_error`
+charges. Where 1 - |u| is small, the spacing of float32 would make the numbers much larger than
+needed, so that tail is computed from separate bits in float64.
 """
 
 from __future__ import annotations
@@ -28,24 +30,35 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.noises import Ablation, Brightness, Discrete, Splitting, Translation
 from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
 from smoothcert.noises.patches import PatchNoise
 from smoothcert.noises.rounded_normal import thresholds
+from smoothcert.sampling.grid_noise import grid_noise
 
+TailLaw: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""From 1 - |u| to the absolute value of a number."""
 MoreBits: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
-"""Gives 64 more random bits for each of these positions among the 32-bit halves of the words of all rows."""
+"""Gives 64 more random bits for each of these positions.
 
-_TAIL_BITS = 10
-"""Where 1 - |u| is smaller than two to the minus this, more bits are drawn, and float64 is used."""
+A position counts the 32-bit halves of the words of all rows.
+"""
+
+_TAIL_START = 1 - 2.0**-10
+"""Where |u| is at least this, more bits are drawn, and float64 is used."""
 _UNIT = 2.0**-31
-_OUTER = _UNIT * (
-    1 + 2.0**-22
-)  # three roundings, and the way from the middle of a cell to its edge
-# float32 has no number between this and 1.
+"""The width of a cell of |u|, which has 31 bits."""
+_OUTER_UNIT = _UNIT * (1 + 2.0**-22)
+"""With three roundings, and the way from the middle of a cell to its edge."""
 _LARGEST = 1 - 2.0**-24
+"""float32 has no number between this and 1."""
+_GRID_TAIL = 2.0**-20
+_GRID_TAIL_PER_RATIO = 1e-6
+"""On a grid, float32 is off by less than .01 where 1 - |u| is above both of these."""
+_TRUSTED_DISTANCE = 0.48
+"""On a grid, float32 decides a number that is at most this far from it."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The step of SplitMix64: 2^64 divided by the golden ratio."""
 
 
 class Drawer(ABC):
@@ -62,11 +75,20 @@ class Drawer(ABC):
     """64-bit words that one sample takes."""
 
     def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
-        self.draw, self.shape, self.size = draw, shape, prod(shape)
+        self.draw = draw
+        self.shape = shape
+        self.size = prod(shape)
 
     @abstractmethod
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        """Noisy copies of inputs, of shape (rows, ...)."""
+        """Noisy copies of inputs.
+
+        Args:
+            words: Random 64-bit words, of shape (rows, words).
+            x: The inputs, of shape (rows, ...) or (1, ...).
+            more: Gives more bits to the few numbers that need them. Without it, as in training,
+                these numbers are less exact.
+        """
 
 
 _DRAWERS: dict[type, type[Drawer]] = {}
@@ -85,14 +107,18 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
 
 def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
     """The drawer of a description."""
-    kinds = (
-        type(draw).__mro__ if isinstance(draw, OwnDraw) else [type(draw)]
-    )  # a user's noise may be a subclass
+    kinds: tuple[type, ...] = (type(draw),)
+    if isinstance(draw, OwnDraw):  # a user's noise may be a subclass
+        kinds = type(draw).__mro__
     for kind in kinds:
         if kind in _DRAWERS:
             return _DRAWERS[kind](draw, shape)
     raise InvalidInput(
-        f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with smoothcert.sampling.drawing.draws"
+        "no-drawer",
+        "no stream can draw {draw}: register a drawer for {kind} with "
+        "smoothcert.sampling.drawing.draws",
+        draw=str(draw),
+        kind=type(draw).__name__,
     )
 
 
@@ -115,30 +141,31 @@ class _HalfWords(Drawer):
 class _Additive(_HalfWords):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         law = _LAWS[self.draw.law]
-        uniform = self.halves(words).float().add_(0.5).mul_(_UNIT if law.tail is None else _OUTER)
+        unit = _UNIT if law.tail is None else _OUTER_UNIT
+        uniform = self.halves(words).float().add_(0.5).mul_(unit)
         if law.tail is None:
             z = uniform
         elif more is None:
             z = law.of_uniform(uniform.clamp_(-_LARGEST, _LARGEST))
         else:
-            where = _far(uniform)
-            values = _tail(words, where, law.tail, more) / law.factor
-            at = torch.from_numpy(where).to(words.device)
-            uniform.view(-1)[at] = 0  # some libraries are slow at the ends
+            where = _tail_positions(uniform)
+            values = _tail_numbers(words, where, law.tail, more) / law.factor
+            where_on_device = torch.from_numpy(where).to(words.device)
+            uniform.view(-1)[where_on_device] = 0  # some libraries are slow at the ends
             z = law.of_uniform(uniform)
-            z.view(-1)[at] = torch.from_numpy(values).to(words.device, torch.float32)
+            z.view(-1)[where_on_device] = torch.from_numpy(values).to(words.device, torch.float32)
         noisy = self.shaped(z).to(x.dtype)
         return torch.add(x, noisy, alpha=law.factor * self.draw.drawn_scale, out=noisy)
 
 
-def _far(uniform: Tensor) -> NDArray[np.int64]:
+def _tail_positions(uniform: Tensor) -> NDArray[np.int64]:
     """Positions among all numbers where 1 - |u| is small."""
-    numbers, limit = uniform.cpu().numpy().ravel(), 1 - 2.0**-_TAIL_BITS
-    return np.flatnonzero((numbers >= limit) | (numbers <= -limit))
+    numbers = uniform.cpu().numpy().ravel()
+    return np.flatnonzero((numbers >= _TAIL_START) | (numbers <= -_TAIL_START))
 
 
-def _tail(
-    words: Tensor, where: NDArray[np.int64], law: Callable[[Any], Any], more: MoreBits
+def _tail_numbers(
+    words: Tensor, where: NDArray[np.int64], law: TailLaw, more: MoreBits
 ) -> NDArray[np.float64]:
     """The numbers of a law at these positions, from 31 bits of 1 - |u| and 64 more."""
     bits = words.cpu().numpy().view(np.int32).ravel()[where].astype(np.int64)
@@ -155,7 +182,7 @@ def _laplace(uniform: Tensor) -> Tensor:
 class _Law(NamedTuple):
     of_uniform: Callable[[Tensor], Tensor]
     """The law's number, divided by `factor`, for a uniform number u on (-1, 1)."""
-    tail: Callable[[Any], Any] | None = None
+    tail: TailLaw | None = None
     """The absolute value of the law's number, computed from 1 - |u|."""
     factor: float = 1.0
 
@@ -171,26 +198,30 @@ _LAWS = {
 class _AdditiveGrid(_HalfWords):
     """The rounded normal number by the inverse of its distribution function.
 
-    float32 finds it, except next to a threshold and in the tails, where 64 bits are compared with the thresholds.
+    float32 decides it, except next to a threshold and in the tails, where 64 bits are compared with
+    the thresholds.
     """
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        step, ratio = self.draw.step, self.draw.deviation / self.draw.step
+        step = self.draw.step
+        ratio = self.draw.deviation / step
         bits = self.halves(words)
         uniform = bits.float().mul_(_UNIT).clamp_(-_LARGEST, _LARGEST)
-        # In float32, y is off by less than .01 where 1 - |u| is above this.
-        tail = None if more is None else uniform.abs() >= 1 - max(2.0**-20, 1e-6 * ratio)
+        undecided = None
+        if more is not None:
+            tail = max(_GRID_TAIL, _GRID_TAIL_PER_RATIO * ratio)
+            undecided = uniform.abs() >= 1 - tail
         y = uniform.erfinv_().mul_(math.sqrt(2) * ratio)
         k = y.round()
-        if more is not None and tail is not None:
-            where = (tail | ((y - k).abs() > 0.48)).view(-1).nonzero()[:, 0]
-            table = thresholds(ratio)
+        if more is not None and undecided is not None:
+            undecided |= (y - k).abs() > _TRUSTED_DISTANCE
+            where = undecided.view(-1).nonzero()[:, 0]
             high = bits.reshape(-1)[where].cpu().numpy().astype(np.int64) + 2**31
-            word = (high.astype(np.uint64) << np.uint64(32)) | (
-                more(where.cpu().numpy()) >> np.uint64(32)
-            )
-            found = table.smallest + np.searchsorted(table.values, word, side="right")
-            k.view(-1)[where] = torch.from_numpy(found).to(k)
+            low = more(where.cpu().numpy()) >> np.uint64(32)
+            word = (high.astype(np.uint64) << np.uint64(32)) | low
+            table = thresholds(ratio)
+            numbers = table.smallest + np.searchsorted(table.values, word, side="right")
+            k.view(-1)[where] = torch.from_numpy(numbers).to(k)
         noisy: Tensor = (self.shaped(k) + (x / step).round()) * step
         return noisy
 
@@ -198,20 +229,15 @@ class _AdditiveGrid(_HalfWords):
 @draws(Brightness)
 class _Brightness(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        word = (
-            words[:, 0].cpu() if words.device.type == "mps" else words[:, 0]
-        )  # which has no float64
-        beyond = (word ^ (word >> 63)).bitwise_not() & (
-            2**63 - 1
-        )  # how far |u| is from 1, in units of 2^-63
-        z = (
-            torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64)
-            .neg()
-            .copysign(word.double() + 0.5)
-        )
-        noisy: Tensor = x + (OUTWARD * self.draw.sigma * z).float().view(
-            -1, *[1] * len(self.shape)
-        ).to(x.device)
+        word = words[:, 0]
+        if word.device.type == "mps":  # which has no float64
+            word = word.cpu()
+        # How far |u| is from 1, in units of 2^-63.
+        beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)
+        size = torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64).neg()
+        z = size.copysign(word.double() + 0.5)
+        shift = (OUTWARD * self.draw.sigma * z).float().to(x.device)
+        noisy: Tensor = x + shift.view(-1, *[1] * len(self.shape))
         return noisy
 
 
@@ -222,14 +248,13 @@ class _Translation(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         grid = grid_noise(AdditiveGrid(self.draw.sigma, 1.0), words.device)
         shift = grid.smallest + torch.searchsorted(grid.table, words.contiguous(), right=True)
-        rows, (height, width) = len(words), self.shape[-2:]
-        down, right = (
-            (torch.arange(length, device=words.device) - moved[:, None]) % length
-            for length, moved in zip((height, width), shift.T, strict=True)
-        )
+        rows = len(words)
+        height, width = self.shape[-2:]
+        down = (torch.arange(height, device=words.device) - shift[:, :1]) % height
+        right = (torch.arange(width, device=words.device) - shift[:, 1:]) % width
         x = x.expand(rows, *self.shape).reshape(rows, -1, height, width)
         image = torch.arange(rows, device=words.device)[:, None, None]
-        # This kind of indexing moves the channels to the end: (rows, height, width, channels).
+        # This indexing moves the channels to the end: (rows, height, width, channels).
         moved = x[image, :, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
         return moved.reshape(rows, *self.shape)
 
@@ -239,7 +264,8 @@ class _Splitting(_HalfWords):
     def __init__(self, draw: Splitting, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
         if draw.levels:
-            self.enumerated, self.words = True, 1
+            self.enumerated = True
+            self.words = 1
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         width = 2 * self.draw.scale
@@ -253,29 +279,29 @@ class _Splitting(_HalfWords):
 
     def _cell_on_grid(self, samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The cell of each value, computed on integers: offsets lie halfway between two levels."""
-        levels, offsets = self.draw.levels, round(2 * self.draw.scale * self.draw.levels)
-        offset = ((samples + _own_offsets(self.size, offsets, samples.device)) % offsets).view(
-            -1, *self.shape
-        )
+        levels = self.draw.levels
+        width = round(2 * self.draw.scale * levels)
+        constants = _offset_of_each_value(self.size, width, samples.device)
+        offset = ((samples + constants) % width).view(-1, *self.shape)
         level = (x * levels).round().long()
-        high = offset + offsets * (
-            torch.div(level - offset - 1, offsets, rounding_mode="floor") + 1
-        )
-        return (high - offsets + 0.5) / levels, (high + 0.5) / levels
+        cell = torch.div(level - offset - 1, width, rounding_mode="floor") + 1
+        high = offset + width * cell
+        return (high - width + 0.5) / levels, (high + 0.5) / levels
 
 
 @draws(Ablation)
 class _Ablation(Drawer):
     def __init__(self, draw: Ablation, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
-        self.words = prod(shape[1:] if len(shape) >= 3 else shape)
+        self.mask_shape = shape
+        if len(shape) >= 3:  # a pixel is kept with all of its channels
+            self.mask_shape = (1, *shape[1:])
+        self.words = prod(self.mask_shape)
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
         mask = torch.zeros(words.shape, dtype=torch.bool, device=x.device).scatter_(1, kept, True)
-        return _marked(
-            mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape)), x
-        )
+        return _marked(mask.view(-1, *self.mask_shape), x)
 
 
 @draws(PatchNoise)
@@ -284,22 +310,23 @@ class _PatchNoise(Drawer):
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         height, width = self.shape[-2:]
-        shown_down, shown_right = self.draw.window
-        right = (torch.arange(width, device=words.device) - words % width) % width < shown_right
-        down = (torch.arange(height, device=words.device) - words // width) % height < (
-            shown_down or height
-        )
-        return _marked((down[:, :, None] & right[:, None, :])[:, None], x)
+        shown_height, shown_width = self.draw.window
+        shown_height = shown_height or height
+        down = (torch.arange(height, device=words.device) - words // width) % height
+        right = (torch.arange(width, device=words.device) - words % width) % width
+        shown = (down < shown_height)[:, :, None] & (right < shown_width)[:, None, :]
+        return _marked(shown[:, None], x)
 
 
 @draws(Discrete)
 class _Discrete(Drawer):
     def __init__(self, draw: Discrete, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
-        self.words = self.size if draw.values == 2 else 2 * self.size
-        self.threshold = int(
-            draw.share * 2**64
-        )  # a value is kept if 64 random bits, as an integer, are below this
+        self.words = self.size
+        if draw.values > 2:
+            self.words *= 2
+        # A value is kept if 64 random bits, as an integer, are below this.
+        self.threshold = int(draw.share * 2**64)
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         others = self.draw.values - 1
@@ -309,10 +336,10 @@ class _Discrete(Drawer):
             chosen = 1 - value
         else:
             choice = words[:, self.size :].view(-1, *self.shape)
-            low, high = choice & 0xFFFFFFFF, (choice >> 32) & 0xFFFFFFFF
-            other = (
-                high * others + ((low * others) >> 32)
-            ) >> 32  # the 64 bits, as a fraction, times `others`
+            low = choice & 0xFFFFFFFF
+            high = (choice >> 32) & 0xFFFFFFFF
+            # The 64 bits, as a fraction, times `others`.
+            other = (high * others + ((low * others) >> 32)) >> 32
             chosen = other + (other >= value)
         noisy: Tensor = torch.where(change, chosen, value).float() / others
         return noisy
@@ -325,7 +352,7 @@ def _marked(kept: Tensor, x: Tensor) -> Tensor:
 
 
 def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The numbers at these positions of the SplitMix64 generator with this key: any of them, at once."""
+    """The numbers at these positions of the SplitMix64 generator with this key."""
     z = np.uint64(key) + (position + np.uint64(1)) * _GOLDEN  # arrays wrap around without a warning
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -333,9 +360,10 @@ def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed
 
 
-# Constants on a device are kept: a copy from the host would keep a training step from becoming a CUDA graph.
+# Constants stay on the device: a copy from the host would keep a training step from becoming a CUDA
+# graph.
 @lru_cache(maxsize=16)
-def _own_offsets(size: int, offsets: int, device: torch.device) -> Tensor:
+def _offset_of_each_value(size: int, width: int, device: torch.device) -> Tensor:
     """The constant that each value of an input adds to the common offset of a sample."""
-    constant = split_mix(0, np.arange(size, dtype=np.uint64)) % np.uint64(offsets)
+    constant = split_mix(0, np.arange(size, dtype=np.uint64)) % np.uint64(width)
     return torch.from_numpy(constant.astype(np.int64)).to(device)

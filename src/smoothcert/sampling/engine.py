@@ -1,4 +1,4 @@
-"""Connect a plan to a sampler: open inputs, request the samples that the plan wants, and return certificates."""
+"""Connect a plan to a sampler: open inputs, request samples, and return certificates."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ class Engine:
         """Inputs opened so far."""
         self.committed = 0
         """Samples that the plan has requested so far for these inputs."""
-        self.lowest, self.highest = inf, -inf
-        """The smallest and the largest value of these inputs."""
+        self.lowest = inf
+        """The smallest value of these inputs."""
+        self.highest = -inf
+        """The largest value of these inputs."""
         self._open: dict[int, _OpenInput] = {}
         self._enough: list[_OpenInput] = []
         """Inputs that are continued and want no more samples."""
@@ -64,14 +66,16 @@ class Engine:
         opened = _OpenInput(id, Case(self.plan, self.noise, label, looks), list(looks))
         if opened.case.looks != len(looks):
             raise InvalidInput(
-                f"the votes of input {id} so far are not those that {self.plan} asks for: choose another "
-                f"{setting('out', 'DIR')}"
+                "votes-of-another-plan",
+                "the votes of input {id} so far are not those that {plan} asks for: "
+                "choose another {out}",
+                id=id,
+                plan=str(self.plan),
+                out=setting("out", "DIR"),
             )
         self.opened += 1
-        self.lowest, self.highest = (
-            min(self.lowest, float(x.min())),
-            max(self.highest, float(x.max())),
-        )
+        self.lowest = min(self.lowest, float(x.min()))
+        self.highest = max(self.highest, float(x.max()))
         if not opened.case.more:
             self._enough.append(opened)
             return
@@ -80,7 +84,10 @@ class Engine:
         self._request(slot, opened.case.more)
 
     def step(self) -> Iterator[Certificate]:
-        """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
+        """Run one batch, and yield the certificates of inputs that have enough samples.
+
+        They are yielded one by one, so that the error of an input does not lose those before it.
+        """
         while self._enough:
             yield _certificate(self._enough.pop())
         arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
@@ -99,8 +106,9 @@ class Engine:
     ) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
 
-        If an input cannot be read, the ones before it are finished first; then its error is raised. When the clock
-        (`time.perf_counter`) reaches `end`, open inputs get the certificates that their votes so far prove.
+        If an input cannot be read, the ones before it are finished first; then its error is raised.
+        When the clock (`time.perf_counter`) reaches `end`, open inputs get the certificates that
+        their votes so far prove.
         """
         waiting = iter(inputs)
         exhausted = False
@@ -111,12 +119,14 @@ class Engine:
                 return
             while self.free and not exhausted and not self._enough:
                 try:
-                    if (following := next(waiting, None)) is None:
+                    following = next(waiting, None)
+                    if following is None:
                         exhausted = True
                     else:
                         self.open(*following)
                 except Exception as error:
-                    exhausted, unreadable = True, error
+                    exhausted = True
+                    unreadable = error
             yield from self.step()
         if unreadable:
             raise unreadable
@@ -142,7 +152,9 @@ def _certificate(opened: _OpenInput) -> Certificate:
 def window(request: int, batch: int, shape: tuple[int, ...]) -> int:
     """How many inputs to keep open.
 
-    Their smallest requests should fill two batches, so that the host reads the votes of one while the other runs.
+    Their smallest requests should fill two batches, so that the host reads the votes of one while
+    the other runs.
     """
     wanted = 2 * ceil(batch / request) + 4
-    return max(min(wanted, _WINDOW_BYTES // (4 * prod(shape))), 2)
+    affordable = _WINDOW_BYTES // (4 * prod(shape))
+    return max(min(wanted, affordable), 2)

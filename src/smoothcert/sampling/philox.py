@@ -1,12 +1,14 @@
 """Noise drawn where it is used: one Triton kernel draws, scales, adds and casts a whole batch.
 
-Philox-4x32-10 is a function from a key and a counter to four random words. The key is the run's seed, the counter is
-(element, sample, input). So two samples share nothing, and the generator has no state.
+Philox-4x32-10 is a function from a key and a counter to four random words. The key is the run's
+seed, the counter is (element, sample, input). So two samples share nothing, and the generator has
+no state.
 
-As on the host (`drawing.py`), normal and Laplace numbers are never smaller than those of the theorem. Their absolute
-value decreases in a uniform number, which is rounded down: to the lower edge of its cell, or with 63 bits where it is
-below 2^-20. `OUTWARD` covers the rounding of logarithm, root, sine, cosine and product. An angle is the middle of its
-cell, half of which has a probability of at most 2^-32.
+As on the host (`drawing.py`), normal and Laplace numbers are never smaller than those of the
+theorem. Their absolute value decreases in a uniform number, which is rounded down: to the lower
+edge of its cell, or with 63 bits where it is below 2^-20. `OUTWARD` covers the rounding of
+logarithm, root, sine, cosine and product. An angle is the middle of its cell, half of which has a
+probability of at most 2^-32.
 """
 
 from __future__ import annotations
@@ -16,13 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from smoothcert.kernels.grid_noise import GridNoise
+from smoothcert.sampling.grid_noise import GridNoise
 
 _BLOCK = 512
-
-
-# The laws of `noises.base.Additive`, and noise on a grid, as the kernel's constants.
+"""Elements that one program draws."""
 _LAWS = {"normal": 0, "uniform": 1, "laplace": 2, "grid": 3}
+"""The laws of `noises.base.Additive`, and noise on a grid, as the kernel's constants."""
 
 
 def add_noise(
@@ -34,17 +35,41 @@ def add_noise(
     scale: float,
     grid: GridNoise | None = None,
 ) -> None:
-    """Draw, scale and add in one kernel. Only noise on a grid has a table."""
+    """Draw, scale and add noise in one kernel.
+
+    Args:
+        out: Takes the noisy rows.
+        inputs: The clean inputs, by slot.
+        rows: Slot, id and sample of every row.
+        seed: The key of the noise.
+        law: A name in `_LAWS`.
+        scale: What the numbers of the law are multiplied by; the step of a grid.
+        grid: The thresholds, for noise on a grid.
+    """
     size = out[0].numel()
     quarter = triton.cdiv(size, 4)
-    table, *more = (
-        (grid.table, grid.ratio, grid.tail, grid.smallest) if grid else (rows, 0.0, 0.0, 0)
-    )
+    steps = 0
+    if grid is None:
+        grid = GridNoise(rows, smallest=0, ratio=0.0, step=0.0, tail=0.0)  # which is not read
+    else:
+        steps = len(grid.table).bit_length()
     with torch.cuda.device(out.device):
         _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
-            *(out, inputs, rows, scale, table, *more, len(table), seed, len(out), size, quarter),
+            out,
+            inputs,
+            rows,
+            scale,
+            grid.table,
+            grid.ratio,
+            grid.tail,
+            grid.smallest,
+            len(grid.table),
+            seed,
+            len(out),
+            size,
+            quarter,
             LAW=_LAWS[law],
-            STEPS=len(table).bit_length() if grid else 0,
+            STEPS=steps,
             BLOCK=_BLOCK,
         )
 
@@ -75,7 +100,8 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     row, id, sample, element = _place(rows, batch, BLOCK)
     slot = tl.load(rows + row).to(tl.int64)
-    # One counter gives four numbers. They go to the four quarters of the input, so that neighbours write together.
+    # One counter gives four numbers. They go to the four quarters of the input, so that neighbours
+    # write together.
     a, b, c, d = tl.philox(seed, element, sample, id, 0)
     if LAW == 1:
         z0 = _unit(a)
@@ -85,7 +111,8 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     elif LAW == 0:
         u0 = _below(a)
         u2 = _below(c)
-        # Below 2^-20, 31 random bits are too few for the tails. One block in a thousand draws 32 more.
+        # Below 2^-20, 31 random bits are too few for the tails. One block in a thousand draws 32
+        # more.
         if tl.min(tl.minimum(_folded(a), _folded(c)), axis=0) < 2048:
             e, _f, g, _h = tl.philox(seed, element, sample, id, 1)
             u0 = _finer(a, e, u0)
@@ -113,7 +140,8 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
         z1, open1 = _grid_number(b, table, ratio, tail, smallest, length)
         z2, open2 = _grid_number(c, table, ratio, tail, smallest, length)
         z3, open3 = _grid_number(d, table, ratio, tail, smallest, length)
-        # 32 bits settle nearly every number. One block in a thousand compares all 64 with the thresholds.
+        # 32 bits decide nearly every number. One block in a thousand compares all 64 with the
+        # thresholds.
         if tl.max((open0 | open1 | open2 | open3).to(tl.int32), axis=0) > 0:
             e, f, g, h = tl.philox(seed, element, sample, id, 1)
             z0 = tl.where(open0, _search(_word(a, e), table, smallest, length, STEPS), z0)
@@ -193,7 +221,8 @@ def _unit(word):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _add(target, source, where, z, scale, mask, LAW: tl.constexpr):  # type: ignore[no-untyped-def]
     x = tl.load(source + where, mask=mask)
-    # Left to the compiler, a sum would be rounded once or twice, depending on the alignment of the input.
+    # Left to the compiler, a sum would be rounded once or twice, depending on the alignment of the
+    # input.
     noisy = (tl.floor(x / scale + 0.5) + z) * scale if LAW == 3 else tl.fma(z, scale, x)
     tl.store(target + where, noisy.to(target.dtype.element_ty), mask=mask)
 
@@ -218,20 +247,18 @@ def _word(high, low):  # type: ignore[no-untyped-def]
 def _grid_number(word, table, ratio, tail, smallest, length):  # type: ignore[no-untyped-def]
     """The rounded normal number that 32 bits give, and whether more bits have to decide it.
 
-    float32 estimates the quantile. Only an estimate next to the boundary of two numbers has to be compared with the
-    thresholds.
+    float32 estimates the quantile. Only an estimate next to the boundary of two numbers has to be
+    compared with the thresholds.
     """
     signed = word.to(tl.int32, bitcast=True)
-    p = (
-        (2147483647 - _folded(word)).to(tl.float32) + 0.5
-    ) * 2.3283064365386963e-10  # the probability of the nearer tail
+    # The probability of the nearer tail.
+    p = ((2147483647 - _folded(word)).to(tl.float32) + 0.5) * 2.3283064365386963e-10
     y = ratio * 1.4142135623730951 * _erfinv(p)
     y = tl.where(signed < 0, -y, y)
     k = tl.floor(y + 0.5)
     near = tl.abs(y - k) > 0.48
-    count = (
-        k.to(tl.int32) - smallest
-    )  # thresholds that are at most the bits, if the estimate is right
+    # Thresholds that are at most the bits, if the estimate is right.
+    count = k.to(tl.int32) - smallest
     below = tl.load(
         table + count - 1, mask=near & (count >= 1) & (count <= length), other=-9223372036854775807
     )

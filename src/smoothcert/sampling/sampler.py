@@ -1,6 +1,7 @@
-"""Turn requests for samples into votes: the requests of many inputs share batches of one fixed size.
+"""Turn requests for samples into votes. The requests of many inputs share batches of a fixed size.
 
-An input that needs 1,217 samples takes 1,217 rows. The next input in the queue uses the rest of the batch.
+An input that needs 1,217 samples takes 1,217 rows. The next input in the queue uses the rest of the
+batch.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 
 import numpy as np
@@ -16,22 +16,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.runtime import Runtime
-from smoothcert.kernels import StageClassifier
 from smoothcert.noises import Noise
 from smoothcert.plans import Look
 from smoothcert.sampling.streams import Segment, stream_for
 
-# How many batches the host may queue ahead of the device.
 _BATCHES_AHEAD = 4
-_ROUNDING = 32
+"""How many batches the host may queue ahead of the device."""
+_ROW_MULTIPLE = 32
+"""Smaller batches have a multiple of this many rows."""
 
 
 class Sampler:
     """Keeps several inputs open, whose requests share batches.
 
-    Call `open` while there are `free` slots, `request` samples, and call `advance` until it returns the votes. The host
-    does not wait for the device while it can send a full batch to it.
+    Call `open` while there are `free` slots, `request` samples, and call `advance` until it returns
+    the votes. The host does not wait for the device while it can send a full batch to it.
 
     Args:
         counter: Counts the votes on the device.
@@ -67,7 +68,7 @@ class Sampler:
         return slot
 
     def request(self, slot: int, samples: int) -> None:
-        """Request more samples of an open input. It must not have another request that is not complete."""
+        """Request more samples of an open input, whose other requests must be complete."""
         last = self._last[slot]
         self._last[slot] = replace(last, first=last.first + last.count, count=samples)
         self._packer.add(self._last[slot])
@@ -79,15 +80,20 @@ class Sampler:
 
     @torch.inference_mode()
     def advance(self) -> list[tuple[int, Look]]:
-        """Send the next batch to the device; returns slots and votes of the requests that are complete.
+        """Send the next batch to the device.
 
-        If the next batch is not full, this first waits for votes, because they may lead to requests that fill it.
+        If the next batch is not full, this first waits for votes, because they may lead to requests
+        that fill it.
+
+        Returns:
+            Slots and votes of the requests that are complete.
         """
         if self.full or (self._packer.rows and not self._readings):
             batch = self._packer.take()
             self.forwarded += self.counter.size(batch.rows)
             self.counted += batch.rows
-            if reading := self.counter.run(batch):
+            reading = self.counter.run(batch)
+            if reading is not None:
                 self._readings.append(reading)
         elif self._readings:
             return self._collect(self._readings.popleft())
@@ -128,15 +134,14 @@ class Packer:
         completed: list[int] = []
         room = self.size
         while room and self._queue:
-            head = self._queue.popleft()
-            count = min(head.count, room)
-            segments.append(replace(head, count=count))
-            if count < head.count:
-                self._queue.appendleft(
-                    replace(head, first=head.first + count, count=head.count - count)
-                )
+            request = self._queue.popleft()
+            count = min(request.count, room)
+            segments.append(replace(request, count=count))
+            if count == request.count:
+                completed.append(request.slot)
             else:
-                completed.append(head.slot)
+                rest = replace(request, first=request.first + count, count=request.count - count)
+                self._queue.appendleft(rest)
             room -= count
         self.rows -= self.size - room
         return Batch(segments, completed)
@@ -166,18 +171,20 @@ class VoteCounter:
     One more slot than asked for takes the rows that only fill up a batch.
 
     Args:
-        classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
-            A `StageClassifier` draws the noise itself where it can.
+        classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row;
+            `classes` means "no vote". A `KernelClassifier` draws the noise itself where it can.
         runtime: Device, number format and rows of the noisy batch.
         noise: The smoothing noise.
         shape: The shape of one input.
         classes: The number of classes.
         slots: How many inputs can be open at a time.
         seed: The key of the noise.
-        flexible: Whether `classify` also takes smaller batches. Then a batch that is not full is not filled up.
+        flexible: Whether `classify` also takes smaller batches. Then a batch that is not full is
+            not filled up.
     """
 
-    # Like `blank`, this makes ordinary tensors. For inference tensors, `classify` would be compiled a second time.
+    # Like `blank`, this makes ordinary tensors. For inference tensors, `classify` would be compiled
+    # a second time.
     @torch.inference_mode(False)
     def __init__(
         self,
@@ -191,32 +198,31 @@ class VoteCounter:
         seed: int,
         flexible: bool = False,
     ) -> None:
-        device, dtype, batch = runtime.torch_device, runtime.torch_dtype, runtime.batch
+        device = runtime.torch_device
+        dtype = runtime.torch_dtype
+        batch = runtime.batch
         memory_format = runtime.memory_format(shape)
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
-        draw = self.stream.kernel_draw
-        self._classify_with_noise: Callable[..., Tensor] | None = None
-        if isinstance(classify, StageClassifier) and draw is not None:
-            self._classify_with_noise = partial(
-                classify.with_noise, seed=self.stream.seed, draw=draw
-            )
         self.device = device
         self.flexible = flexible
         # Noise is added in float32 or, for a classifier in float64, in float64. See `Subject.read`.
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         clean = torch.zeros((slots + 1, *shape), device=device, dtype=exact)
         self.inputs = clean.to(memory_format=memory_format)
-        noisy = (batch, *noise.draw.output_shape(shape))
-        self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)
+        noisy_shape = noise.draw.output_shape(shape)
+        noisy = torch.zeros((batch, *noisy_shape), device=device, dtype=dtype)
+        self.noisy = noisy.to(memory_format=memory_format)
         self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
         self.ones = torch.ones(batch, device=device, dtype=torch.int64)
         self._buffers = cycle([_HostBuffer(batch, device) for _ in range(_BATCHES_AHEAD)])
 
     def load(self, slot: int, x: Tensor) -> None:
         """Copy an input into a slot."""
-        pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
-        self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
+        source = x
+        if self.device.type == "cuda" and x.device.type == "cpu":
+            source = x.pin_memory()  # `x` itself if it is pinned, which the caller may change
+        self.inputs[slot].copy_(source, non_blocking=source is not x)
 
     def draw(self, x: Tensor, segments: list[Segment], out: Tensor) -> None:
         """Write samples of one input, in segments of slot 0, into a noisy batch."""
@@ -227,19 +233,19 @@ class VoteCounter:
         buffer.finish()
 
     def size(self, rows: int) -> int:
-        """The rows that are forwarded for a batch: all, or what is needed if the classifier is flexible.
+        """The rows that are forwarded for a batch of this many samples.
 
-        Sizes are rounded up to a multiple of 32, since libraries prepare their kernels for every new size.
+        These are all rows of a full batch, or what is needed if the classifier is flexible.
+        Libraries prepare their kernels for every new size, so sizes are rounded up.
         """
-        return (
-            min(-(-rows // _ROUNDING) * _ROUNDING, len(self.noisy))
-            if self.flexible
-            else len(self.noisy)
-        )
+        if not self.flexible:
+            return len(self.noisy)
+        return min(-(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE, len(self.noisy))
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; returns a reading if requests end in it."""
-        buffer, size = next(self._buffers), self.size(batch.rows)
+        buffer = next(self._buffers)
+        size = self.size(batch.rows)
         rows = buffer.send(batch, size, padding=len(self.inputs) - 1)
         votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows, size)
         self.counts.view(-1).scatter_add_(0, votes, self.ones[:size])
@@ -249,12 +255,20 @@ class VoteCounter:
             counts = self.counts[slots].to("cpu", non_blocking=self.device.type == "cuda")
             self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
         done = buffer.finish()
-        return None if counts is None else Reading(batch.completed, counts, done)
+        if counts is None:
+            return None
+        return Reading(batch.completed, counts, done)
 
     def _classes(self, batch: Batch, rows: Tensor, size: int) -> Tensor:
-        """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
-        if self._classify_with_noise is not None:
-            return self._classify_with_noise(self.inputs, rows, count=size)
+        """The class of every noisy row.
+
+        Where the classifier draws the same noise itself, no noisy batch is written.
+        """
+        draw = self.stream.kernel_draw
+        if draw is not None and isinstance(self.classify, KernelClassifier):
+            return self.classify.with_noise(
+                self.inputs, rows, count=size, seed=self.stream.seed, draw=draw
+            )
         noisy = self.noisy[:size]
         self.stream.write(noisy, self.inputs, batch.segments, rows)
         return self.classify(noisy)
@@ -278,7 +292,7 @@ class Reading:
 
 
 class _HostBuffer:
-    """Pinned host memory for the bookkeeping of one batch. It can be reused as soon as that batch is done."""
+    """Pinned host memory for the bookkeeping of a batch. It is reused when that batch is done."""
 
     def __init__(self, batch: int, device: torch.device) -> None:
         self.device = device
@@ -293,24 +307,22 @@ class _HostBuffer:
         if self.done is not None:  # only CUDA copies are asynchronous, so only they need an event
             self.done.synchronize()
         rows = self.rows.numpy()
-        segments, filled = batch.segments, batch.rows
+        segments = batch.segments
+        filled = batch.rows
         counts = [segment.count for segment in segments]
         starts = np.cumsum([0, *counts[:-1]])
+        offsets = [segment.first for segment in segments] - starts
         rows[0, :filled] = np.repeat([segment.slot for segment in segments], counts)
         rows[1, :filled] = np.repeat([segment.id for segment in segments], counts)
-        rows[2, :filled] = np.arange(filled) + np.repeat(
-            [s.first for s in segments] - starts, counts
-        )
+        rows[2, :filled] = np.arange(filled) + np.repeat(offsets, counts)
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")[
-            :, :size
-        ].contiguous()
+        on_device = self.rows.to(self.device, non_blocking=self.device.type == "cuda")
+        return on_device[:, :size].contiguous()
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)  # the device may not be the current one
             self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.done.record(
-                torch.cuda.current_stream(self.device)
-            )  # the device may not be the current one
+            self.done.record(stream)
         return self.done

@@ -13,16 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
-from smoothcert._users_code import is_our_own, where_raised
+from smoothcert._agreement import OTHER_FORM, check_labels_of_form, differing_labels
+from smoothcert._user_errors import is_our_own, where_raised
+from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
-from smoothcert.device.host import (
-    SetupClock,
-    is_out_of_memory,
-    keep_freed_memory,
-    let_threads_rest,
-    say_nothing,
-)
+from smoothcert.device.process_tuning import tune_process
 from smoothcert.device.runtime import (
     CHECKED_ROWS,
     Runtime,
@@ -32,6 +27,7 @@ from smoothcert.device.runtime import (
     place,
     synchronize,
 )
+from smoothcert.device.setup import SetupClock, is_out_of_memory, say_nothing
 from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
@@ -40,7 +36,6 @@ from smoothcert.errors import (
     first_line,
     setting,
 )
-from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.outputs import (
     LabelClassifier,
     SeededRows,
@@ -92,8 +87,7 @@ def prepare(
         InvalidInput: The classifier does not return logits or labels, or the batch does not fit into memory.
     """
     clock = clock or SetupClock()
-    keep_freed_memory(runtime.torch_device)
-    let_threads_rest(runtime.torch_device)
+    tune_process(runtime.torch_device)
     is_random = isinstance(module, nn.Module) and any(
         isinstance(part, SeededRows) for part in module.modules()
     )
@@ -104,7 +98,7 @@ def prepare(
     can_capture = (
         runtime.torch_device.type == "cuda" and isinstance(module, nn.Module) and not is_random
     )
-    kernels: StageClassifier | None = None
+    kernels: KernelClassifier | None = None
     with torch.inference_mode():
         with clock.step("check"):
             classifier = LabelClassifier(place(module, runtime, shape), classes)
@@ -126,7 +120,7 @@ def prepare(
                     runtime.compile,
                     found.reason,
                 )
-            elif isinstance(found, StageClassifier):
+            elif isinstance(found, KernelClassifier):
                 runtime = replace(runtime, compile="stages")
                 classifier, kernels = LabelClassifier(found.logits, classes), found
             else:
@@ -314,7 +308,7 @@ def settle_number_format(
             Exception
         ):  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
-        if shares[-1] <= REDUCED_FORMAT.labels:
+        if shares[-1] <= OTHER_FORM.labels:
             break
     else:
         dtype = "float32"

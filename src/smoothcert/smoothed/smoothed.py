@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -15,16 +15,18 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert._agreement import Answer
 from smoothcert._check import NO_CLASS
-from smoothcert.data.arrays import as_input, is_numbers
 from smoothcert.data.base import Dataset, first_readable
+from smoothcert.data.inputs import as_input, is_numbers
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
-from smoothcert.models.base import check_weights
+from smoothcert.models.base import check_weights, snapshot
 from smoothcert.models.denoisers import denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier
+from smoothcert.models.outputs import SeededRows
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.sampling.streams import check_seed, key_for
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
     from smoothcert.plans import Plan
     from smoothcert.runs.results import Results
     from smoothcert.tasks.predict import Prediction
+
+
+_Key: TypeAlias = tuple[tuple[int, ...], int | None, bool]
+"""The shape of an input, the levels of its values, and whether batches may be smaller."""
 
 
 class Settings(TypedDict, total=False):
@@ -57,8 +63,8 @@ class Smoothed:
     """A smoothed classifier.
 
     Inputs are certified and classified in batches. Bytes and images stand for 0 to 255 and are divided by 255; other
-    numbers are taken as they are. Every call draws new noise. If the weights of the model change, the next call uses
-    the new ones.
+    numbers are taken as they are. Every call draws new noise. If weights, hooks or attributes of the model change, the
+    next call uses the new ones. The settings cannot be changed: make another `Smoothed`.
 
     Args:
         model: A name as on the command line (None if `weights` names the architecture), a module, or a function from a
@@ -135,8 +141,16 @@ class Smoothed:
         if self.denoiser is not None:
             check_weights(self.denoiser, what=f"the denoiser {self.denoiser.name}")
         self._calls = count()
-        self._watched: object = None
-        self._bound: dict[tuple[tuple[int, ...], int | None, bool], Subject] = {}
+        self._kept = _Kept()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_kept" in vars(self):
+            raise InvalidInput(
+                "smoothed-is-frozen",
+                "{name} of a Smoothed cannot be set: make another one, Smoothed(...)",
+                name=name,
+            )
+        super().__setattr__(name, value)
 
     def certify(
         self, x: Any, labels: Any = None, *, plan: Plan | None = None, **options: Any
@@ -200,7 +214,7 @@ class Smoothed:
         parts = [
             name if self.denoiser is None else f"{name} behind {self.denoiser.name}",
             f"{classes} classes" if classes else "",
-            str(self.noise),
+            str(self.noise) if self.sigma is None else f"sigma={self.sigma}",
             *(
                 f"{key}={value}"
                 for key in ("device", "dtype")
@@ -212,7 +226,7 @@ class Smoothed:
     def asking(self, **settings: Any) -> Self:
         """The same classifier with some settings replaced. It is not loaded again."""
         other = copy.copy(self)
-        vars(other).update(settings, _bound={})
+        vars(other).update(settings, _kept=_Kept())
         return other
 
     def next_key(self, purpose: str) -> int:
@@ -235,12 +249,13 @@ class Smoothed:
             flexible: Whether batches that are not full may be smaller.
             resolve: Chooses the runtime on the machine where the classifier will run. Default: on this machine.
         """
-        self._notice_changes()
         x = first_readable(dataset)
         levels = getattr(dataset, "levels", None)
         key = (tuple(x.shape), levels, flexible)
-        if resolve is None and key in self._bound:
-            return self._bound[key]
+        if resolve is None:
+            subject = self._kept.subject(key, snapshot(*self._modules()))
+            if subject is not None:
+                return subject
         classifier = self._classifier(x)
         dtype = settle_dtype(
             "float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module
@@ -269,7 +284,7 @@ class Smoothed:
         flexible = flexible and (self.batch_at_most or not runtime.batch)
         subject = Subject(classifier, noise, runtime, x, self.seed, settings, flexible)
         if resolve is None:
-            self._bound[key] = subject
+            self._kept.add(key, subject)
         return subject
 
     def _classifier(self, x: Tensor) -> Classifier:
@@ -284,19 +299,10 @@ class Smoothed:
             model, classes=self.classes, example=example, stochastic=self.stochastic
         )
 
-    def _notice_changes(self) -> None:
-        """Forget what was prepared if weights, attributes or hooks have changed, or the mode (`train()`)."""
+    def _modules(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """The modules that are copied when the classifier is prepared."""
         model = self.model.module if isinstance(self.model, Classifier) else self.model
-        parts = [part for part in (model, self.denoiser) if isinstance(part, nn.Module)]
-        tensors = [t for part in parts for t in (*part.parameters(), *part.buffers())]
-        # torch counts changes in place, but not those of `tensor.data`. As text, NaN is equal to itself.
-        versions = [
-            (id(t), t.data_ptr(), t._version, t.device, t.dtype, repr(_totals(t))) for t in tensors
-        ]
-        state = versions, [_attributes(module) for part in parts for module in part.modules()]
-        if state != self._watched:
-            self._watched = state
-            self._bound.clear()
+        return model if isinstance(model, nn.Module) else None, self.denoiser
 
     def _batch_of(self, x: Any) -> Any:
         """The inputs, after a check that a single image has a batch axis. Nested lists of numbers are an array."""
@@ -307,7 +313,7 @@ class Smoothed:
             image = (
                 x.ndim == 3 and x.shape[0] in (1, 3) and (expected is None or len(expected) == 3)
             )
-            known = any(tuple(x.shape[1:]) == shape for shape, *_ in self._bound)
+            known = any(tuple(x.shape[1:]) == shape for shape, *_ in self._kept.subjects)
             if tuple(x.shape) == expected or x.ndim < 2 or (image and not known):
                 raise InvalidInput(
                     f"the inputs must be a batch, got one array of shape {tuple(x.shape)}: for one input give x[None]"
@@ -320,25 +326,37 @@ class Smoothed:
         return x
 
 
+class _Kept:
+    """The subjects of a `Smoothed` from call to call, until its modules change or its function gives other answers."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[_Key, tuple[Subject, list[Answer] | None]] = {}
+        self._state: object = None
+
+    def subject(self, key: _Key, state: object) -> Subject | None:
+        """The subject for these inputs; None if there is none yet, or if the classifier has changed."""
+        if state != self._state:
+            self.subjects.clear()
+            self._state = state
+        subject, answers = self.subjects.get(key, (None, None))
+        if subject is None or _answers_of_function(subject) != answers:
+            return None
+        return subject
+
+    def add(self, key: _Key, subject: Subject) -> None:
+        """Keep a subject for the next call."""
+        self.subjects[key] = subject, _answers_of_function(subject)
+
+
+def _answers_of_function(subject: Subject) -> list[Answer] | None:
+    """What a function answers to a few inputs. Nothing else shows that it has changed, or has become random."""
+    module = subject.classifier.module
+    function = module.model if isinstance(module, SeededRows) else module
+    return None if isinstance(function, nn.Module) else subject.answers()
+
+
 def _on_cuda(runtime: Runtime) -> bool:
     return runtime.torch_device.type == "cuda"
-
-
-def _totals(values: Tensor) -> tuple[float, float]:
-    """Two sums, one of them with other weights at every place, which show whether values have changed or moved."""
-    flat = values.detach().double().to_dense().reshape(-1)
-    return float(flat.sum()), float(
-        flat @ torch.linspace(1, 2, len(flat), dtype=flat.dtype, device=flat.device)
-    )
-
-
-def _attributes(module: nn.Module) -> list[Any]:
-    """The attributes of a module itself: plain values, and which other objects there are, such as hooks."""
-    plain = (bool, int, float, str, type(None))
-    return [
-        (k, repr(v) if isinstance(v, plain) else (id(v), len(v) if hasattr(v, "__len__") else 0))
-        for k, v in vars(module).items()
-    ]
 
 
 def _noise_given(noise: Noise | None, sigma: float | None) -> Noise:

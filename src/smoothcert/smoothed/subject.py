@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor
 
 from smoothcert.data.base import Dataset
-from smoothcert.device.host import SetupClock
-from smoothcert.device.host import say_nothing as say_nothing
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import SetupClock
+from smoothcert.device.setup import say_nothing as say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.outputs import answers
@@ -40,7 +41,11 @@ _GRID_ROUNDING = 2.0**-22
 normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
 _CHECKED_COPIES = 61  # of the example; a prime number, so that no pattern of rows repeats with them
 _COARSEST = 1e-3
-"""How far apart neighbouring numbers may be where noise is added, as a share of the deviation of the noise."""
+"""How far rounding may move an input, in the norm of the radius, and how far apart neighbouring numbers may be where
+noise is added; as a share of the deviation of the noise."""
+_ORDERS = {"l1": 1.0, "linf": inf}
+"""Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a brightness), so it is
+measured in l2 if the radius is about such a change."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Subject:
         check_values(self.classifier.values, x, which)
         _check_grid(which, x, self.noise)
         _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
+        _check_rounding(which, x, self.noise, self.runtime.dtype)
         self.check_label(dataset, id, label, needed=known_labels)
         return id, x, None if label < 0 else label
 
@@ -244,6 +250,45 @@ def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
         raise InvalidInput(
             f"{which} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of 1/{1 / step:.6g}{top}: "
             "round the inputs, or use another noise"
+        )
+
+
+def too_far_rounded(x: Tensor, noise: Noise, dtype: str) -> float | None:
+    """How far float32 moves an input, in the norm of the radius; None if that is negligible.
+
+    Noise is added in float32 unless the classifier runs in float64, so a certificate is about the input as float32
+    holds it. That is what users of 8-bit images mean: k / 255 has no last digit in any format. But the distance from
+    the input that the caller gave is the norm over all of its numbers, and it must be negligible beside the noise.
+
+    Noise on a grid is added to the exact multiple, and a noise that adds nothing to a value moves none.
+
+    Args:
+        x: The input as the caller gave it.
+        noise: The noise.
+        dtype: The number format of the run.
+    """
+    if x.dtype != torch.float64 or dtype == "float64" or noise.grid or not noise.deviation:
+        return None
+    change = x.float().double() - x
+    order = _ORDERS.get(noise.norm, 2.0)
+    moved = float(torch.linalg.vector_norm(change, order))
+    return None if moved <= _COARSEST * noise.deviation else moved
+
+
+def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
+    moved = too_far_rounded(x, noise, dtype)
+    if moved is not None:
+        raise InvalidInput(
+            "rounded-input",
+            "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, more "
+            "than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale the inputs, "
+            "give {float64}, or certify the rounded inputs instead by giving them in float32",
+            which=which,
+            moved=moved,
+            norm=noise.norm if noise.norm in _ORDERS else "l2",
+            allowed=_COARSEST * noise.deviation,
+            noise=noise,
+            float64=setting("dtype", "float64"),
         )
 
 

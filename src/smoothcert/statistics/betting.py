@@ -1,6 +1,6 @@
 """Bets that a class A beats its rivals everywhere within a radius, on the votes of A, of a rival B and of all others.
 
-The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's tie curve. h is concave,
+The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's trade-off curve. h is concave,
 so every tangent encloses the false claims:
 
     pA - s pB <= k    with s = h'(b0), k = h(b0) - s b0                                                 (tangent)
@@ -54,7 +54,7 @@ LOOKS: Counts = np.array(default_looks(10**10)[:-1])
 
 
 class Tangents(NamedTuple):
-    """Tangents of the tie curves of some radii, on a grid of b0."""
+    """Tangents of the trade-off curves of some radii, on a grid of b0."""
 
     radii: int
     """How many radii there are."""
@@ -75,7 +75,7 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
     points = np.empty((6, len(above), _COARSE * _FINE))
     for j, radius in enumerate(above):
         b = _points(noise, radius)
-        h, s = noise.tie_curve(radius, b)
+        h, s = noise.trade_off(radius, b)
         logs = np.log([h, b, np.maximum(1 - h - b, 1e-300)])
         points[:, j] = [*logs, h, s, _offset(noise, h, s, b)]
     coarse = points[:3, :, _FINE // 2 :: _FINE].reshape(3, -1)
@@ -96,7 +96,7 @@ def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
 
 def _points(noise: Noise, radius: float) -> Array:
     """Where tangents touch: b0 from almost 0 to where h(b0) + b0 = 1, dense at both ends."""
-    low = bisect(lambda b: noise.tie_curve(radius, b)[0] + b >= 1, _LEAST, 0.5)[0]
+    low = bisect(lambda b: noise.trade_off(radius, b)[0] + b >= 1, _LEAST, 0.5)[0]
     points: Array = low * expit(np.linspace(log(_LEAST / low), -log(_LEAST) / 2, _COARSE * _FINE))
     return points
 
@@ -202,7 +202,7 @@ def _top(values: Array) -> Array:
 def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
     """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has (3, ..., radii).
 
-    Each payoff is divided by the most that it yields under a false claim. That is computed from the tie curve itself,
+    Each payoff is divided by the most that it yields under a false claim. That is computed from the trade-off curve itself,
     not from its tangents, so an audit does not trust them twice.
     """
     own = np.exp(bet.own)
@@ -215,7 +215,7 @@ def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
         for _ in range(_ROUNDS):
             place = centre + width * np.linspace(-1, 1, 65)
             b = expit(place)
-            a = np.minimum(noise.tie_curve(radius, b)[0], expit(-place))
+            a = np.minimum(noise.trade_off(radius, b)[0], expit(-place))
             mean = a * own[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
             centre = np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1)
             width = width / 32

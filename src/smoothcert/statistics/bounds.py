@@ -32,7 +32,6 @@ _TAIL_MARGIN = 1e-10
 _MOST_SAMPLES = 10**9
 _MANY = 10_000
 """Among more pairs (votes, samples) than this, many are equal, and each pair takes a microsecond."""
-_SMALLEST_ALPHA = 1e-50
 
 
 class Interval(NamedTuple):
@@ -144,7 +143,8 @@ def can_certify(samples: int, *, alpha: float) -> bool:
 
 
 def check_alpha(alpha: Any) -> float:
-    return _check.between("alpha", alpha, _SMALLEST_ALPHA, 1)
+    """Any level of a bound. What a user chooses is checked by `_check.alpha`."""
+    return _check.between("alpha", alpha, _check.SMALLEST_ALPHA, 1)
 
 
 def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import (
     bisect,
     can_certify,
-    check_alpha,
     keeps_bound,
     lower_bound,
     smallest,
@@ -209,15 +208,7 @@ def after_decline(radius: Any, decline: float, kind: Kind) -> Any:
 
 def check_ceiling(samples: Any, alpha: Any) -> int:
     """The ceiling as an integer; raises if not even unanimous votes would certify."""
-    alpha = check_alpha(alpha)
-    if alpha > 0.5:
-        raise InvalidInput(
-            "alpha-too-large",
-            "alpha is the probability that a certificate is wrong, and {alpha:g} is too large: for "
-            "a confidence of {alpha:g}, give {instead}",
-            alpha=alpha,
-            instead=setting("alpha", float(f"{1 - alpha:.6g}")),
-        )
+    alpha = _check.alpha("alpha", alpha)
     ceiling = _check.whole("samples", samples, least=1)
     if not can_certify(ceiling, alpha=alpha):
         raise InvalidInput(

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._files import exclusive
 from smoothcert._registry import differences
 from smoothcert.data import select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import Certificate
-from smoothcert.runs.attacks import Attacks, read_attacks
+from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
 from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.writer import locked_journal
 from smoothcert.smoothed import Smoothed, Subject
 from smoothcert.tasks.predict import predict
 from smoothcert.tasks.reload import Places, reload
@@ -83,10 +83,16 @@ def attack(
     norm = _checked_norm(run, norm)
     counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
     checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}
-    search = _Search(norm, **checked, alpha=_check.between("alpha", alpha, 0, 1))
+    search = _Search(norm, **checked, alpha=_check.alpha("alpha", alpha))
     chosen = select_ids(MOST_INPUTS, ids=run.id.tolist() if ids is None else ids, limit=limit)
-    if unknown := [id for id in chosen if id not in run]:
-        raise InvalidInput(f"{run.path} has no certificate of input {unknown[0]}")
+    uncertified = set(chosen).difference(run.id.tolist())
+    if uncertified:
+        raise InvalidInput(
+            "no-certificate",
+            "{folder} has no certificate of input {id}",
+            folder=run.path,
+            id=min(uncertified),
+        )
     smoothed, subject, dataset = reload(run.manifest, places, purpose="attack")
     attacker = _Attacker(
         smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None
@@ -95,26 +101,44 @@ def attack(
         "shape": list(subject.shape),
         "by": "gradients" if attacker.module else "votes",
     }
-    with exclusive(run.path) as folder, Journal(folder, write=True) as journal:
-        before = None if restart else journal.attacks(norm)
-        if before is None:
-            journal.forget_attacks(norm, settings)
-        elif found := differences(before[0], settings):
-            raise InvalidInput(
-                f"{folder} was attacked with other settings: {'; '.join(found)}; give the same ones to continue, or "
-                f"{setting('restart', True)} to attack it again"
-            )
-        todo = [id for id in chosen if before is None or id not in before[1]]
+    with locked_journal(run.path) as journal:
+        distances = _begin_attacks(run, journal, norm, settings, restart=restart)
+        todo = [id for id in chosen if id not in distances]
         together = max(_ROWS // attacker.copies, 1)
         for first in range(0, len(todo), together):
             progress(len(chosen) - len(todo) + first, len(chosen))
-            part = [run[id] for id in todo[first : first + together]]
+            part = [
+                journal.certificate(id, plan=run.plan, noise=run.noise)
+                for id in todo[first : first + together]
+            ]
             inputs = torch.stack([subject.read(dataset, c.id)[1] for c in part])
-            journal.add_attacks(norm, attacker.attack(part, inputs))
+            attacks = attacker.attack(part, inputs)
+            journal.add_attacks(norm, attacks)
+            distances |= {attack.id: attack.distance for attack in attacks}
         progress(len(chosen), len(chosen))
-    made = read_attacks(run, norm)
-    assert made is not None
-    return made
+    return attacks_on(run, norm, settings, distances)
+
+
+def _begin_attacks(
+    run: Run, journal: Journal, norm: str, settings: dict[str, Any], *, restart: bool
+) -> dict[int, float]:
+    """The smallest changes that earlier calls found, by id. Other settings are refused."""
+    recorded = None if restart else journal.attacks(norm)
+    if recorded is None:
+        journal.forget_attacks(norm, settings)
+        return {}
+    earlier_settings, distances = recorded
+    differing = differences(earlier_settings, settings)
+    if differing:
+        raise InvalidInput(
+            "attacked-otherwise",
+            "{folder} was attacked with other settings: {differing}; give the same ones to "
+            "continue, or {restart} to attack it again",
+            folder=run.path,
+            differing="; ".join(differing),
+            restart=setting("restart", True),
+        )
+    return distances
 
 
 def _checked_norm(run: Run, norm: str | None) -> str:

@@ -16,10 +16,10 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
-from smoothcert.device.host import say_nothing
+from smoothcert.device.acceleration import KernelClassifier
+from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.kernels import StageClassifier
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
@@ -28,7 +28,7 @@ from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, folder_of, open_run
-from smoothcert.smoothed.subject import Prepared, Subject
+from smoothcert.smoothed.subject import Prepared, Subject, too_far_rounded
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
@@ -98,7 +98,8 @@ def audit(
 ) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
-    All labels are compared with the data, also those of inputs that are not drawn again.
+    All labels are compared with the data, also those of inputs that are not drawn again. Version 1.0.0 certified inputs
+    in float64 that float32 moves by more than a little of the noise; the audit names them.
 
     Args:
         run: The run, or its folder.
@@ -139,10 +140,15 @@ def audit(
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
                 continue
-            readable.append(id)
+            rounded = _rounded(c, dataset, manifest)
+            if rounded is None:
+                readable.append(id)
+            elif c.abstained:
+                rounded = None  # it claims nothing
             reasons = (
                 fault(c, second=id in tested) or _foreign_plan(c, manifest),
                 _wrong_label(c, dataset),
+                rounded,
             )
             findings += [Finding(id, reason) for reason in reasons if reason]
         again = random.Random(seed).sample(readable, min(redraw, len(readable)))
@@ -274,6 +280,27 @@ def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
     return None if same else f"its label in the data is {label}, it states {c.label}"
 
 
+def _rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
+    """How far the certified input is from the one in the data, if rounding to float32 moved it by too much.
+
+    An input that cannot be read is reported with its label.
+    """
+    is_8_bit = getattr(dataset, "levels", None) is not None
+    if dataset is None or is_8_bit or manifest.dtype == "float64":
+        return None
+    try:
+        x = dataset[c.id][0]
+    except Exception:  # code of the user may raise any error
+        return None
+    moved = too_far_rounded(x, c.noise, manifest.dtype)
+    if moved is None:
+        return None
+    return (
+        f"its input was rounded to float32, which moved it by {moved:.2g}, too far for {c.noise}: "
+        "certify it again in float64"
+    )
+
+
 def _draw_again(
     chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset
 ) -> list[Finding]:
@@ -319,7 +346,7 @@ def _with_other_neighbours(prepared: Prepared) -> Prepared:
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
     """
     classify = prepared.classify
-    if isinstance(classify, StageClassifier):
+    if isinstance(classify, KernelClassifier):
         return prepared
 
     def reverse(x: Tensor) -> Tensor:

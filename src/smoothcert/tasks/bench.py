@@ -21,8 +21,8 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
-from smoothcert.device.host import SetupClock, say_nothing
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
+from smoothcert.device.setup import SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits

@@ -1,9 +1,12 @@
-"""Spend a budget of samples or minutes on a set of inputs, and end in time.
+"""Spend a budget on a set of inputs.
 
-The inputs are certified in random order and in blocks, the first an eighth of all. A block has one plan, which is
-recorded before its first sample is drawn: for a `Price`, the budget sets the price, for every other plan the ceiling.
-What is left after a block decides about the next one. With a budget of samples, this depends on votes alone, so an
-interrupted run ends with the same certificates. With minutes, it also depends on the clock.
+A budget is a number of samples. Minutes become one before the run: what is left of them after the
+survey, times the measured rate. The clock decides nothing else.
+
+The inputs are certified in random order and in blocks, the first an eighth of all. A block has one
+plan, which is recorded before its first sample is drawn: for a `Price`, the budget sets the price,
+for every other plan the ceiling. What is left after a block decides about the next one. This
+depends on votes alone, so an interrupted run ends with the same certificates.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any
@@ -22,26 +25,16 @@ from smoothcert import _check
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.plans import (
-    Certificate,
-    Plan,
-    Price,
-    SingleDraw,
-    TwoStagePlan,
-    plan_or_default,
-)
-from smoothcert.runs.manifest import Manifest
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Plan, Price, TwoStagePlan, plan_or_default
+from smoothcert.runs.manifest import BudgetEntry, Manifest, SpendingEntry
 from smoothcert.statistics.empirical_bayes import distribution, posterior
 from smoothcert.tasks.survey import Forecast, Survey, costs, foresee, order, survey, votes_of
 
-_PART_OF_REST, _PART_OF_ALL = 8, 64
-"""A block has an eighth of the inputs that are left, or a 64th of all inputs if that is more."""
-_BLOCK_SECONDS = 1.0
-"""With minutes, a block takes at least this long: at its end, few inputs wait for one another, in small batches."""
-_RATE_SECONDS = 0.1
-"""Blocks that take less time do not tell the rate."""
-_RATE_BLOCKS = 3
-"""The rate is that of this many blocks."""
+_PART_OF_REST = 8
+"""A block has an eighth of the inputs that are left,"""
+_PART_OF_ALL = 64
+"""or a 64th of all inputs if that is more."""
 _SURVEY_SHARE = 0.02
 """A survey costs at most this share of the budget."""
 _PLANNED_SHARE = 0.985
@@ -53,17 +46,17 @@ _PILOT_SHARE = 1 / 30
 _SMALLEST_PILOT = 25
 _TEACHERS = 2_000
 """The votes of this many inputs tell how p is distributed."""
-_TOO_LATE: Plan = SingleDraw(1)  # type: ignore[assignment]
-"""The rule of inputs that there is no time for."""
 _PRICES = np.geomspace(1e3, 1e-11, 900)
-"""The prices that are tried, from the cheapest run to the dearest one."""
-_SIZES = np.unique(np.rint(np.geomspace(10, 1e9, 240)).astype(int))
+"""The prices that are tried, from the cheapest run to the most expensive one."""
+_CEILINGS = np.unique(np.rint(np.geomspace(10, 1e9, 240)).astype(int))
 """The ceilings that are tried."""
+_SET_BY_BUDGET = ("samples", "pilot", "price")
+"""The settings of a plan that a budget may change."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a whole set of inputs may cost.
+    """How much a whole set of inputs may cost. Either samples or minutes are given.
 
     Args:
         samples: Forward passes.
@@ -71,129 +64,178 @@ class Budget:
         since: When the minutes began, as returned by `time.perf_counter()`.
     """
 
-    samples: float | None
+    samples: int | None
     minutes: float | None
     since: float
 
-    def __post_init__(self) -> None:
-        if self.samples is not None and self.minutes is not None:
-            given = f"{setting('budget', self.samples)} and {setting('minutes', self.minutes)}"
-            raise InvalidInput(f"{given} exclude one another: give one of them")
-        if self.samples is not None:
-            object.__setattr__(self, "samples", _check.whole("budget", self.samples, least=1))
-        else:
-            _check.between("minutes", self.minutes, 0)
+    @classmethod
+    def of(cls, samples: float | None, minutes: float | None, since: float | None) -> Budget | None:
+        """The budget that the user gave; None if there is none."""
+        if samples is None and minutes is None:
+            return None
+        if samples is not None and minutes is not None:
+            raise InvalidInput(
+                "two-budgets",
+                "{budget} and {minutes} exclude one another: give one of them",
+                budget=setting("budget", samples),
+                minutes=setting("minutes", minutes),
+            )
+        began = time.perf_counter() if since is None else since
+        if samples is not None:
+            return cls(_check.whole("budget", samples, least=1), None, began)
+        return cls(None, _check.between("minutes", minutes, 0), began)
 
-    def described(self, plan: Plan) -> dict[str, Any]:
-        """What a manifest compares: also the settings of the plan that the budget may change."""
+    def described(self, plan: Plan, recorded: BudgetEntry | None) -> BudgetEntry:
+        """What a manifest compares: the budget, and the settings of the plan that it may change.
+
+        In a recorded run, minutes were turned into samples. It goes on with the same minutes, or
+        with the same samples.
+        """
+        samples = self.samples
+        minutes = self.minutes
+        if recorded is not None and minutes is not None and minutes == recorded["minutes"]:
+            samples = recorded["samples"]
+        if recorded is not None and samples is not None and samples == recorded["samples"]:
+            minutes = recorded["minutes"]
         return {
-            "samples": self.samples,
-            "minutes": self.minutes,
+            "samples": samples,
+            "minutes": minutes,
             "ceiling": plan.samples,
             "pilot": plan.pilot,
         }
 
-    def total(self, found: Survey) -> float:
-        """All samples that may be spent."""
+    def total(self, seen: Survey, padding: int) -> int:
+        """All samples that may be spent, those of the survey included.
+
+        Args:
+            seen: The survey.
+            padding: Rows of batches that will not be full. They take time, but are no samples.
+        """
         if self.samples is not None:
             return self.samples
-        return found.samples + found.rate * max(self.seconds_left, 0)
+        rows = int(seen.rate * self._seconds_left)
+        return seen.samples + max(rows - padding, 0)
 
     @property
-    def seconds_left(self) -> float:
-        return (
-            self.since
-            + 60 * _PLANNED_SHARE * (self.minutes or 0)
-            - _ENDING_SECONDS
-            - time.perf_counter()
+    def _seconds_left(self) -> float:
+        planned = 60 * _PLANNED_SHARE * (self.minutes or 0) - _ENDING_SECONDS
+        return self.since + planned - time.perf_counter()
+
+    def too_small(self, inputs: int, least: int, seen: Survey, padding: int) -> InvalidInput:
+        """The error for a budget that is too small; `least` is what every input needs."""
+        enough = setting("budget", seen.samples + inputs * least)
+        if self.minutes is not None:
+            missing = (inputs * least + padding) / seen.rate - self._seconds_left
+            minutes = self.minutes + missing / 60 / _PLANNED_SHARE
+            enough = setting("minutes", ceil(110 * minutes) / 100)
+        return InvalidInput(
+            "budget-too-small",
+            "the budget is too small for {inputs:,} inputs: give at least {enough}",
+            inputs=inputs,
+            enough=enough,
         )
 
-    def refuse(self, inputs: int, least: int, found: Survey) -> InvalidInput:
-        """The error for a budget that is too small; `least` is what every input needs."""
-        if self.samples is not None:
-            wanted = setting("budget", found.samples + inputs * least)
-        else:
-            missing = _BLOCK_SECONDS + inputs * least / found.rate - self.seconds_left
-            wanted = setting(
-                "minutes", ceil(110 * ((self.minutes or 0) + missing / 60 / _PLANNED_SHARE)) / 100
-            )
-        return InvalidInput(
-            f"the budget is too small for {inputs:,} inputs: give at least {wanted}"
-        )
+
+class OnePlan:
+    """No budget: all inputs are one block with one plan.
+
+    Args:
+        plan: The plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def blocks(self, ids: Sequence[int]) -> Iterator[tuple[list[int], Plan]]:
+        """All inputs and the plan."""
+        yield list(ids), self.plan
+
+    def add(self, certificate: Certificate) -> None:
+        """Nothing depends on certificates."""
+
+    def record(self, block: Sequence[int], plan: Plan) -> dict[str, Any]:
+        """Nothing has to be recorded."""
+        return {}
 
 
 class Spending:
     """What was spent of a budget, and the plan of the next block.
 
+    Everything follows from the survey, the total and the certificates, so a run can be continued,
+    and its plans can be derived again.
+
     Args:
-        job: The job. Its plan has the settings that the budget does not change.
+        plan: The plan with the settings that the budget does not change.
+        noise: The smoothing noise.
+        seed: The key of the noise, which gives the order of the inputs.
         ids: The inputs of the run.
         survey: What is known about them.
         total: All samples that may be spent.
-        seconds: In how many seconds to end; None for a budget of samples.
-        done: The certificates that exist already.
     """
 
+    _first_plan: Plan | None = None
+    _interrupted: tuple[Sequence[int], Plan] | None = None
+    """The block that was being certified when the run stopped, and its plan."""
+
     def __init__(
-        self,
-        job: Job,
-        ids: Sequence[int],
-        survey: Survey,
-        total: float,
-        seconds: float | None,
-        done: Iterable[Certificate] = (),
+        self, plan: Plan, noise: Noise, seed: int, ids: Sequence[int], survey: Survey, total: float
     ) -> None:
-        self.plan, self.noise, self.survey, self.total = job.plan, job.subject.noise, survey, total
-        self.spent, self._votes = survey.samples, Counter(survey.votes.values())
-        self._order = order(ids, job.subject.seed)
+        self.plan = plan
+        self.noise = noise
+        self.survey = survey
+        self.total = total
+        self.spent = survey.samples
+        self._votes = Counter(survey.votes.values())
+        self._order = order(ids, seed)
         self._teachers = set(self._order[:_TEACHERS])
-        for certificate in done:
-            self.add(certificate)
-        self._marks = [(time.perf_counter(), self.spent)]
-        self._end = None if seconds is None else time.perf_counter() + seconds
-        plans = (self._with({"samples": int(size)}) for size in _SIZES)
+        plans = (self._with(samples=int(ceiling)) for ceiling in _CEILINGS)
         self._least = next(plan.most_samples for plan in plans if plan is not None)
+        """What an input costs at least, so that it can have a certificate."""
 
     @classmethod
-    def begin(cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor) -> Spending:
-        """Survey the inputs, and choose the size of the pilot. A budget that is too small is an error."""
-        timed = budget.minutes is not None
-        found = survey(
-            executor, job, ids, lambda seen: _SURVEY_SHARE * budget.total(seen), timed=timed
-        )
-        total = budget.total(found)
-        each = (total - found.samples) / len(ids)
-        plan = job.plan
-        if (
-            isinstance(plan, TwoStagePlan) and plan.pilot == replace(plan, pilot=0).pilot
-        ):  # the default
-            pilot = min(int(max(_PILOT_SHARE * each, _SMALLEST_PILOT)), plan.pilot)
-            job = replace(job, plan=replace(plan, pilot=pilot))
-        made = cls(job, ids, found, total, None if budget.minutes is None else budget.seconds_left)
-        if each < made._least:
-            raise budget.refuse(len(ids), made._least, found)
-        return made
-
-    @classmethod
-    def resume(
-        cls, budget: Budget, job: Job, manifest: Manifest, done: Iterable[Certificate]
+    def begin(
+        cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor, *, batch: int
     ) -> Spending:
-        """Go on as recorded, without measuring again."""
-        record = manifest.spending or {}
-        votes = {id: (count, samples) for id, count, samples in record["votes"]}
-        found = Survey(votes, record["survey"], record["rate"])
-        job = replace(job, plan=replace(job.plan, samples=(manifest.budget or {})["ceiling"]))  # type: ignore[type-var]
-        made = cls(job, manifest.ids, found, record["total"], None, done)
-        if budget.minutes is not None:
-            made._end = time.perf_counter() + (made.total - made.spent) / found.rate
+        """Survey the inputs, and choose the size of the pilot. Too small a budget is an error."""
+        padding = _padding(job.plan, len(ids), batch)
+        seen = survey(
+            executor,
+            job,
+            ids,
+            lambda seen: _SURVEY_SHARE * budget.total(seen, padding),
+            timed=budget.minutes is not None,
+        )
+        total = budget.total(seen, padding)
+        each = (total - seen.samples) / len(ids)
+        plan = _with_small_pilot(job.plan, each)
+        made = cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
+        if each < made._least:
+            raise budget.too_small(len(ids), made._least, seen, padding)
         return made
 
-    def forecast(self, plan: Plan, inputs: int) -> Forecast:
-        """What these inputs will cost: nearly all that is left, or less if this plan cannot use it."""
-        found, rest = foresee(self.survey, plan, self.noise, inputs), self.total - self.spent
-        if found.samples > 0.9 * rest or (isinstance(plan, Price) and plan.price > _PRICES[-1]):
-            return replace(found, samples=rest, error=0.0 if self._end is None else None)
-        return found
+    @classmethod
+    def resume(cls, plan: Plan, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
+        """Go on as recorded, without measuring again."""
+        if manifest.timed:
+            raise InvalidInput(
+                "minutes-of-version-1",
+                "the run has a budget of minutes of version 1.0, where the clock decided what "
+                "inputs get, so only that version can go on with it; choose another {out}",
+                out=setting("out", "DIR"),
+            )
+        record = manifest.spending
+        described = manifest.budget
+        assert record is not None
+        assert described is not None  # otherwise the budget of the run would differ
+        votes = {id: (count, samples) for id, count, samples in record["votes"]}
+        seen = Survey(votes, record["survey"], record["rate"])
+        plan = replace(plan, samples=described["ceiling"])  # type: ignore[type-var]
+        made = cls(plan, manifest.noise, manifest.seed, manifest.ids, seen, record["total"])
+        made._first_plan = manifest.plan
+        made._interrupted = record["block"], restore(record["plan"])
+        for certificate in done:
+            made.add(certificate)
+        return made
 
     def add(self, certificate: Certificate) -> None:
         """Count the samples of an input, and learn from its votes."""
@@ -201,84 +243,88 @@ class Spending:
         if certificate.id in self._teachers:
             self._votes[votes_of(certificate, self.plan)] += 1
 
-    def blocks(
-        self, todo: Iterable[int], begun: Mapping[str, Any] | None = None
-    ) -> Iterator[tuple[list[int], Plan]]:
-        """The next inputs and their plan, until all are certified. Between two blocks, `add` all certificates.
+    def blocks(self, ids: Iterable[int]) -> Iterator[tuple[list[int], Plan]]:
+        """The next inputs and their plan, until all inputs without a certificate are certified.
 
-        Args:
-            todo: The inputs that have no certificate.
-            begun: The record of a block that was interrupted.
+        Between two blocks, `add` all certificates.
         """
-        waiting = set(todo)
-        if begun is not None and (rest := [id for id in begun["block"] if id in waiting]):
-            yield rest, restore(begun["plan"])
-            waiting -= set(rest)
+        waiting = set(ids)
+        if self._interrupted is not None:
+            interrupted, plan = self._interrupted
+            block = [id for id in interrupted if id in waiting]
+            if block:
+                yield block, plan
+                waiting.difference_update(block)
         left = [id for id in self._order if id in waiting]
         while left:
-            now = time.perf_counter()
-            if now - self._marks[-1][0] >= _RATE_SECONDS:
-                self._marks.append((now, self.spent))
-            size = max(len(left) // _PART_OF_REST, len(self._order) // _PART_OF_ALL, 1)
-            if self._end is not None:
-                size = max(
-                    size, ceil(len(left) * _BLOCK_SECONDS / max(self._end - now, _BLOCK_SECONDS))
-                )
-            size = min(size, len(left))
+            size = _block_size(len(left), len(self._order))
             yield left[:size], self._next_plan(size, left)
             left = left[size:]
 
-    def record(self, block: list[int], plan: Plan) -> dict[str, Any]:
-        """What a run needs to be resumed in this block."""
-        votes = [[id, *pair] for id, pair in sorted(self.survey.votes.items())]
-        known = {
+    def record(self, block: Sequence[int], plan: Plan) -> dict[str, Any]:
+        """The entries of the manifest with which a run can be resumed in this block."""
+        if self._first_plan is None:
+            self._first_plan = plan
+        votes = self.survey.votes
+        spending: SpendingEntry = {
             "total": self.total,
-            "rate": self._rate,
+            "rate": self.survey.rate,
             "survey": self.survey.samples,
-            "votes": votes,
+            "votes": [(id, *votes[id]) for id in sorted(votes)],
+            "block": list(block),
+            "plan": describe(plan),
         }
-        return known | {"block": block, "plan": describe(plan)}
+        return {"plan": self._first_plan, "spending": spending}
 
-    @property
-    def _rate(self) -> float:
-        """Samples per second."""
-        (since, before), (now, spent) = self._marks[-1 - _RATE_BLOCKS :][0], self._marks[-1]
-        return (spent - before) / (now - since) if spent > before else self.survey.rate
+    def forecast(self, ids: Sequence[int]) -> Forecast:
+        """What these inputs will cost: nearly all that is left, or less if plans cannot use it."""
+        _, plan = next(self.blocks(ids))
+        forecast = foresee(self.survey, plan, self.noise, len(ids))
+        rest = self.total - self.spent
+        could_cost_more = isinstance(plan, Price) and plan.price > _PRICES[-1]
+        if forecast.samples > 0.9 * rest or could_cost_more:
+            return replace(forecast, samples=rest, error=0.0)
+        return forecast
 
     def _next_plan(self, size: int, left: Sequence[int]) -> Plan:
-        """The plan of the next inputs: the dearest one with which all that are left cost what is left.
+        """The plan of the next inputs, so many of those that are left.
 
-        Even if all of the next inputs cost its ceiling, there is enough for the others.
+        It is the most expensive plan that the rest of the budget allows for all inputs that are
+        left. Even if all of the next inputs cost its ceiling, there is enough for the others.
         """
-        if self._end is not None:
-            self.total = self.spent + self._rate * max(self._end - time.perf_counter(), 0)
         rest = self.total - self.spent
-        most = int(
-            max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size))
-        )
-        if most < self._least:  # only if the clock ran faster than expected
-            return _TOO_LATE
-        ceiling, weights = min(self.plan.samples, most - self.plan.pilot), self._expected(left)
-        tried: list[dict[str, Any]] = [{"samples": int(size)} for size in _SIZES[ceiling > _SIZES]]
-        tried.append({"samples": ceiling})
-        if isinstance(self.plan, Price):
-            tried = [{"samples": ceiling, "price": float(f"{price:.4g}")} for price in _PRICES]
+        most = int((rest - self._least * (len(left) - size)) / size)
+        ceiling = min(self.plan.samples, most - self.plan.pilot)
+        weights = self._expected_p(left)
 
         def cost(settings: dict[str, Any]) -> float:
-            plan = self._with(settings)
+            plan = self._with(**settings)
             return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
 
-        found = self._with(tried[max(bisect_right(tried, rest / len(left), key=cost) - 1, 0)])
-        return _TOO_LATE if found is None else found
+        choices = self._choices(ceiling)
+        place = bisect_right(choices, rest / len(left), key=cost) - 1
+        plan = self._with(**choices[max(place, 0)])
+        assert plan is not None, "every input has at least what the cheapest plan costs"
+        return plan
 
-    def _expected(self, left: Sequence[int]) -> Any:
-        """The distribution of p over these inputs: what the survey says of each, and of all others what is usual."""
+    def _choices(self, ceiling: int) -> list[dict[str, Any]]:
+        """The settings of the plan that are tried, from the cheapest to the most expensive."""
+        if isinstance(self.plan, Price):
+            return [{"samples": ceiling, "price": float(f"{price:.4g}")} for price in _PRICES]
+        smaller = _CEILINGS[ceiling > _CEILINGS].tolist()
+        return [{"samples": samples} for samples in (*smaller, ceiling)]
+
+    def _expected_p(self, left: Sequence[int]) -> Any:
+        """The distribution of p over these inputs.
+
+        It is what the survey says of its inputs, and what is usual of the others.
+        """
         usual = distribution(self._votes)
-        known = [self.survey.votes[id] for id in left if id in self.survey.votes]
-        own = posterior(known, usual).sum(axis=0)
-        return (own + (len(left) - len(known)) * usual) / len(left)
+        surveyed = [self.survey.votes[id] for id in left if id in self.survey.votes]
+        total = posterior(surveyed, usual).sum(axis=0)
+        return (total + (len(left) - len(surveyed)) * usual) / len(left)
 
-    def _with(self, settings: dict[str, Any]) -> Plan | None:
+    def _with(self, **settings: Any) -> Plan | None:
         """The plan with other settings; None if it could prove nothing with them."""
         try:
             return replace(self.plan, **settings).for_noise(self.noise)  # type: ignore[type-var]
@@ -286,16 +332,51 @@ class Spending:
             return None
 
 
+def _block_size(left: int, all_inputs: int) -> int:
+    return max(left // _PART_OF_REST, all_inputs // _PART_OF_ALL, 1)
+
+
+def _padding(plan: Plan, inputs: int, batch: int) -> int:
+    """About how many rows of batches stay empty in a run with a budget.
+
+    The inputs of a block wait for one another. Small looks at few inputs do not fill a batch.
+    """
+    looks = [plan.pilot]
+    if isinstance(plan, Price):
+        looks += np.diff(plan.looks, prepend=0).tolist()
+    rows = 0
+    left = inputs
+    while left > 0:
+        size = _block_size(left, inputs)
+        rows += sum(max(batch - size * look, 0) for look in looks if look)
+        left -= size
+    return rows
+
+
+def _with_small_pilot(plan: Plan, samples: float) -> Plan:
+    """The plan with a pilot that is a small part of the samples of an input, unless it was chosen."""
+    if not isinstance(plan, TwoStagePlan):
+        return plan
+    default = replace(plan, pilot=0).pilot
+    if plan.pilot != default:
+        return plan
+    return replace(plan, pilot=min(int(max(_PILOT_SHARE * samples, _SMALLEST_PILOT)), default))
+
+
 def plan_for_budget(plan: Plan | None) -> Plan:
     """The plan whose price or ceiling a budget will set."""
     if isinstance(plan, Price) and plan.price:
         raise InvalidInput(
-            f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget"
+            "price-and-budget",
+            "a budget sets the price: leave out {price}, or the budget",
+            price=setting("price", plan.price),
         )
     plan = plan_or_default(plan or Price(price=0))
-    if "samples" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
+    if "samples" not in _settings_of(plan):
         raise InvalidInput(
-            f"a budget cannot set the ceiling of {plan}: give another plan, or leave the budget out"
+            "no-ceiling",
+            "a budget cannot set the ceiling of {plan}: give another plan, or leave the budget out",
+            plan=plan,
         )
     return plan
 
@@ -304,8 +385,9 @@ def as_recorded(plan: Plan, recorded: Plan) -> Plan:
     """The plan with what the budget has set in a recorded one."""
     if type(plan) is not type(recorded):
         return plan
-    own = {field.name for field in fields(plan)}  # type: ignore[arg-type]
-    return replace(
-        plan,
-        **{name: getattr(recorded, name) for name in ("samples", "pilot", "price") if name in own},
-    )  # type: ignore[type-var]
+    names = _settings_of(plan).intersection(_SET_BY_BUDGET)
+    return replace(plan, **{name: getattr(recorded, name) for name in names})  # type: ignore[type-var]
+
+
+def _settings_of(plan: Plan) -> set[str]:
+    return {field.name for field in fields(plan)}  # type: ignore[arg-type]

@@ -1,40 +1,18 @@
-"""`compare`: is B as robust as A? For two runs, or for two models that are certified until the answer is clear."""
+"""`compare`: is B as robust as A? For two runs, or for two models until the answer is clear."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
-from smoothcert._files import write_whole
-from smoothcert.data import find_dataset, select_ids
-from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.executors import Job, LocalExecutor
-from smoothcert.plans import AtRadii
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
-from smoothcert.runs.journal import FILE, Journal
-from smoothcert.runs.progress import Progress
-from smoothcert.runs.run import open_run
-from smoothcert.runs.table import duration
-from smoothcert.sampling.streams import key_for
-from smoothcert.smoothed import Settings, Smoothed
-from smoothcert.smoothed.subject import Say
 from smoothcert.statistics.metrics import CONFIDENCE
-from smoothcert.tasks.certify import certify
-from smoothcert.tasks.request import smoothed_given
-from smoothcert.tasks.survey import order
 
-_FIRST_INPUTS = 50
-_GROWTH_PER_LOOK = 1.25
-"""How many times as many inputs the next look at the difference has."""
-_MOST_LOOKS = 80
+if TYPE_CHECKING:
+    from smoothcert.smoothed import Settings
 
 
 def compare(
@@ -92,83 +70,28 @@ def compare(
     if data is None:
         if settings or any(given is not None for given in (out, ids, skip, limit, model)):
             raise InvalidInput(
-                f"to compare models, give {setting('data')} as well; runs need no such settings"
+                "settings-of-models",
+                "to compare models, give {data} as well; runs need no such settings",
+                data=setting("data"),
             )
         return compare_runs(a, b, **about)
     if radius is None or out is None:
         missing = setting("radius", "R") if radius is None else setting("out", "DIR")
-        raise InvalidInput(f"to compare models, give {missing} as well")
-    if settings.get("weights") is not None:
         raise InvalidInput(
-            f"{setting('weights')} would be for both models: give the checkpoints as the two models"
+            "missing-setting", "to compare models, give {missing} as well", missing=missing
         )
-    plan = AtRadii(
-        tuple(np.atleast_1d(radius)), samples=samples, alpha=alpha, bound=bound, known_labels=True
-    )
-    dataset = find_dataset(data, labels)
-    models = [_smoothed(one, model, settings) for one in (a, b)]
-    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-    shuffled = order(chosen, models[0].seed)
-    folders = [Path(out) / name for name in _names(a, b)]
-    jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
-    before = min(
-        len(shuffled), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders)
-    )
-    sizes = sorted(
-        {
-            min(int(_FIRST_INPUTS * _GROWTH_PER_LOOK**part), len(shuffled))
-            for part in range(_MOST_LOOKS)
-        }
-    )
-    for size in (size for size in sizes if size >= before):
-        part: dict[str, Any] = {"plan": plan, "ids": shuffled[:size], "progress": Progress()}
-        for smoothed, folder, executor in jobs:
-            certify(smoothed, data, labels, out=folder, executor=executor, **part)
-            with Journal(folder, write=True) as journal:
-                journal.write_manifest({"until_clear": True})
-        found = compare_runs(*folders, **about)
-        spent, took = (
-            sum(r.samples.sum() for r in (found.a, found.b)),
-            found.a.total_seconds + found.b.total_seconds,
-        )
-        costs = f"{len(found.a):,} of {len(shuffled):,} inputs in random order, {spent:,} samples and {duration(took)}"
-        found = replace(found, notes=(*found.notes, f"This took {costs}."))
-        write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
-        on_part(found)
-        if all(difference.verdict != "undecided" for difference in found.differences):
-            break
-    return found
+    from smoothcert.tasks.compare_models import compare_models  # it needs torch
 
-
-class _Kept(LocalExecutor):
-    """Prepares its classifier at the first start, and keeps it for more inputs."""
-
-    def start(self, job: Job, say: Say) -> Runtime:
-        self._given = self._given or job.subject.prepare(say)
-        return super().start(job, say)
-
-
-def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoothed:
-    """One of the models, with a noise of its own for this purpose."""
-    if isinstance(model, (str, Path)) and Path(model).is_file():
-        model, settings = architecture, settings | {"weights": model}
-    smoothed = smoothed_given(model, settings)
-    return smoothed.asking(seed=key_for(smoothed.seed, "compare"))
-
-
-def _names(a: Any, b: Any) -> list[str]:
-    """Different names of two models that can be names of folders."""
-    models = [m.model if isinstance(m, Smoothed) else m for m in (a, b)]
-    words = [
-        str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__)
-        for m in models
-    ]
-    plain = [
-        re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word)
-        for word in words
-    ]
-    return (
-        plain
-        if plain[0] != plain[1]
-        else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
+    return compare_models(
+        a,
+        b,
+        data,
+        labels,
+        out=Path(out),
+        plan={"radii": radius, "samples": samples, "alpha": alpha, "bound": bound},
+        selection={"ids": ids, "skip": skip, "limit": limit},
+        architecture=model,
+        settings=settings,
+        about=about,
+        on_part=on_part,
     )

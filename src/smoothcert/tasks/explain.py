@@ -50,7 +50,8 @@ def explain(
     Raises:
         InvalidInput: The run has no such input, its model or data is not available, or its inputs are no pictures.
     """
-    run, chosen = open_run(run), np.atleast_1d(ids).tolist()
+    run = open_run(run)
+    chosen = _check.ids(np.atleast_1d(ids))
     copies = _check.whole("copies", copies, least=1)
     if not len(run):
         raise InvalidInput(f"{run.path} has no certificates yet, so there is nothing to explain")

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,11 +16,12 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
-from smoothcert.runs.run import Run, folder_of, open_run
+from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
-from smoothcert.tasks.audit import audit
-from smoothcert.tasks.reload import Places
+
+if TYPE_CHECKING:
+    from smoothcert.tasks.reload import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
 _RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
@@ -55,9 +56,11 @@ class Gate:
 
     @property
     def outcome(self) -> Outcome:
-        """It fails if one rule fails, and passes if all do."""
-        found = {rule.outcome for rule in self.rules}
-        return "fails" if "fails" in found else "undecided" if "undecided" in found else "passes"
+        """It fails if one rule fails, and passes if all do. Without rules, nothing is decided."""
+        outcomes = {rule.outcome for rule in self.rules}
+        if "fails" in outcomes:
+            return "fails"
+        return "passes" if outcomes == {"passes"} else "undecided"
 
     def plain(self) -> dict[str, Any]:
         """The outcome as a dictionary for JSON."""
@@ -124,7 +127,14 @@ def gate(
         and "run" in versus
     ):
         baseline = folder / str(versus["run"])
-    return Gate(folder_of(run).name, tuple(_checked(open_run(run), content, baseline, places)))
+    run = open_run(run)
+    if not len(run):
+        raise InvalidInput(
+            "no-certificates",
+            "{run} has no certificates yet: there is nothing to check",
+            run=run.path,
+        )
+    return Gate(run.path.name, tuple(_checked(run, content, baseline, places)))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -139,7 +149,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _checked(
     run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places
 ) -> Iterator[Rule]:
-    confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
+    confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
     if not run.complete:
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if run.left_out:
@@ -149,14 +159,15 @@ def _checked(
             f"{number_of(run.left_out, 'input')} could not be read",
         )
     if "inputs" in policy:
-        least = _check.whole("inputs", policy["inputs"])
+        least = _check.whole("inputs", policy["inputs"], least=1)
         yield Rule(
             f"at least {number_of(least, 'input')}",
             "passes" if len(run) >= least else "undecided",
             number_of(len(run), "input"),
         )
     if "alpha" in policy:
-        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.plan.primary
+        alpha = _check.alpha("alpha", policy["alpha"])
+        plan = run.plan.primary
         kept = exact_coverage(plan, run.noise)
         keeps = kept.proved and plan.alpha <= alpha
         reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
@@ -166,9 +177,12 @@ def _checked(
         outcome: Outcome = "passes" if run.manifest.dtype in formats else "fails"
         yield Rule(f"number format {' or '.join(map(str, formats))}", outcome, run.manifest.dtype)
     if "audit" in policy:
+        from smoothcert.tasks.audit import audit  # it needs torch
+
         found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
         wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
+        wrong += "" if found.labels_checked else "; labels not compared with the data"
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
         yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
     if run.manifest.timed and {"certified_accuracy", "baseline"} & set(policy):
@@ -176,21 +190,41 @@ def _checked(
             f"{run.path} had a budget of minutes, so what its inputs got depended on the clock, and their share proves "
             f"nothing about others: certify it with {setting('budget', 'SAMPLES')} or with a plan"
         )
-    thresholds = _thresholds(run, policy.get("certified_accuracy", {}))
-    for radius, percent in thresholds.items():
-        yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
+    if "certified_accuracy" in policy:
+        thresholds = _thresholds(run, policy["certified_accuracy"])
+        for radius, percent in thresholds.items():
+            yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
     if "baseline" in policy:
         yield from _against(run, policy["baseline"], baseline, confidence)
 
 
-def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
-    """The least certified accuracy in percent, by radius."""
+def _read_thresholds(wanted: Any) -> dict[float, float]:
+    """Percentages by radius, as the policy has them."""
     try:
-        found = {float(radius): float(percent) for radius, percent in dict(wanted).items()}
+        pairs = [(float(radius), float(percent)) for radius, percent in dict(wanted).items()]
     except (TypeError, ValueError):
+        pairs = []
+    if not pairs:
         raise InvalidInput(
-            f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}'
-        ) from None
+            "no-thresholds",
+            'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
+            value=wanted,
+        )
+    radii = [radius for radius, _ in pairs]
+    for radius in radii:
+        if radii.count(radius) > 1:
+            raise InvalidInput(
+                "repeated-radius",
+                "certified_accuracy has two percentages at the radius {radius:g}: leave one of "
+                "them out",
+                radius=radius,
+            )
+    return dict(pairs)
+
+
+def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
+    """The least certified accuracy in percent, by radius, after a check that the run shows it."""
+    found = _read_thresholds(wanted)
     for radius, percent in found.items():
         _check.at_least("each radius of certified_accuracy", radius, 0)
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
@@ -206,7 +240,7 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
                 else "the run has no labels"
             )
             raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
-    if found and run.manifest.until_clear:
+    if run.manifest.until_clear:
         raise InvalidInput(
             f"{run.path} ended when a comparison was clear, so its certified accuracy may be chance: certify it alone"
         )
@@ -239,13 +273,19 @@ def _against(
         or baseline is None
     ):
         raise InvalidInput("baseline needs run, margin (in points) and radius, and nothing else")
-    margin = _check.between(
-        "margin of the baseline", wanted.get("margin"), 0
-    )  # no number of inputs shows equality
+    # No number of inputs shows equality, and nothing is more than 100 points below.
+    margin = _check.between("margin of the baseline", wanted.get("margin"), 0, 100)
     found = compare_runs(
         baseline, run, radius=wanted.get("radius"), margin=margin, confidence=confidence
     )
     outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
     for d in found.differences:
+        if not any(d.shares):
+            raise InvalidInput(
+                "nothing-to-compare",
+                "neither the run nor its baseline certifies an input at {radius:g}, so nothing "
+                "shows that the run is not worse there: choose a smaller radius",
+                radius=d.radius,
+            )
         name = f"at most {margin:g} points below {d.a} at {d.radius:g}"
         yield Rule(name, outcomes.get(d.verdict, "passes"), d.figures)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.data.arrays import as_input
 from smoothcert.data.base import check_labels
+from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, in_evaluation_mode
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw
@@ -76,52 +76,46 @@ class CertifiedAccuracy:
             raise InvalidInput(
                 f"there must be one label for each of {len(x)} inputs, got {len(labels)}"
             )
+        _check.unmasked("labels", labels)
         x = (
             x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)
         )  # bytes are divided by 255
         numbers = np.array(
             [_check.whole("each label", label) for label in torch.as_tensor(labels).tolist()]
         )
-        training = isinstance(model, nn.Module) and model.training
         weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         where = x if weight is None else weight
-        try:
-            if training:
-                model.eval()  # type: ignore[attr-defined]
-            with torch.inference_mode():
-                logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
-                if logits.ndim != 2:
-                    raise InvalidInput(
-                        f"the model must return logits (batch, classes), got {tuple(logits.shape)}"
-                    )
-                check_labels(numbers, classes=logits.shape[1], name="the batch")
-                subject = Subject(
-                    Classifier(model, classes := logits.shape[1], "the model"),
-                    self.noise.for_shape(tuple(x.shape[1:])),
-                    Runtime(
-                        str(where.device),
-                        str(where.dtype).removeprefix("torch."),
-                        "none",
-                        self.batch,
-                    ),
-                    example=x[0],
-                    seed=key_for(self.seed, "metric", self._epoch),
-                    flexible=True,
+        with in_evaluation_mode(model), torch.inference_mode():
+            logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
+            if logits.ndim != 2:
+                raise InvalidInput(
+                    f"the model must return logits (batch, classes), got {tuple(logits.shape)}"
                 )
-                engine = Prepared(subject, LabelClassifier(model, classes)).engine(
-                    SingleDraw(self.samples)
-                )
-                inputs = zip(
-                    range(len(self._votes), len(self._votes) + len(x)),
-                    x,
-                    numbers.tolist(),
-                    strict=True,
-                )
-                found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
-                self._votes += [c.looks[0].of(c.label) for c in found]
-        finally:
-            if training:
-                model.train()  # type: ignore[attr-defined]
+            check_labels(numbers, classes=logits.shape[1], name="the batch")
+            subject = Subject(
+                Classifier(model, classes := logits.shape[1], "the model"),
+                self.noise.for_shape(tuple(x.shape[1:])),
+                Runtime(
+                    str(where.device),
+                    str(where.dtype).removeprefix("torch."),
+                    "none",
+                    self.batch,
+                ),
+                example=x[0],
+                seed=key_for(self.seed, "metric", self._epoch),
+                flexible=True,
+            )
+            engine = Prepared(subject, LabelClassifier(model, classes)).engine(
+                SingleDraw(self.samples)
+            )
+            inputs = zip(
+                range(len(self._votes), len(self._votes) + len(x)),
+                x,
+                numbers.tolist(),
+                strict=True,
+            )
+            found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
+            self._votes += [c.looks[0].of(c.label) for c in found]
 
     def compute(self) -> dict[float, float]:
         """The estimated certified accuracy at each radius.

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from smoothcert import _check
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
 from smoothcert.plans.top_class import TopClass
@@ -45,7 +45,7 @@ class Prediction:
         return self.look.samples
 
 
-@naming_users_code()
+@naming_user_errors()
 def predict(
     smoothed: Smoothed,
     x: Any,
@@ -65,9 +65,7 @@ def predict(
         if milliseconds is None
         else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
     )
-    rule: Any = TopClass(
-        _check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1)
-    )
+    rule: Any = TopClass(_check.whole("samples", samples, least=1), _check.alpha("alpha", alpha))
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)

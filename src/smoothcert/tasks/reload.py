@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from torch import nn
 
@@ -77,7 +77,9 @@ def reload(
             "batch": m.batch or "auto",
             "compile": m.compile_request,
         }
-        smoothed = Smoothed(m.model if model is None else model, **{**m.settings, **settings})
+        smoothed = Smoothed(
+            m.model if model is None else model, **cast(Settings, {**m.settings, **settings})
+        )
         subject = smoothed.bind(dataset, ())
     except InvalidInput as error:
         parts = (

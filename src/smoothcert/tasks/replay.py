@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
@@ -27,6 +27,7 @@ from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
+from smoothcert.runs.words import bias_of_p
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Array, Counts, lower_bound
 
@@ -180,7 +181,7 @@ def read_population(
         )
     samples, alpha = (
         100_000 if log_samples is None else log_samples,
-        plan.alpha if log_alpha is None else log_alpha,
+        plan.alpha if log_alpha is None else _check.alpha("log_alpha", log_alpha),
     )
     p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
     remark = _remark(results, plan.samples)
@@ -211,8 +212,9 @@ def _population_of(run: Run) -> Population:
 def _remark(results: Results, ceiling: int) -> str | None:
     """What makes the p of a run differ from the true ones; None if nothing is known."""
     remarks = []
-    if results.bias_of_p:
-        remarks.append(f"The run {results.bias_of_p}.")
+    bias = bias_of_p(results)
+    if bias is not None:
+        remarks.append(f"The run {bias}.")
     unanimous = (
         (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
     )
@@ -292,7 +294,7 @@ def simulate(
     )
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     end = follow_simulated(plan, noise, population.p, shape, rng, chosen)
-    with naming_users_code():
+    with naming_user_errors():
         proof = proved(plan, end.state)
     radius = np.broadcast_to(np.asarray(proof.radius, float), shape)
     predicted = np.broadcast_to(proof.prediction, shape)

@@ -1,20 +1,18 @@
-"""What `certify` is asked for, settled into a job and its manifest, also for a run that was begun before."""
+"""What `certify` is asked for, settled into a job and its manifest, also for a begun run."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
-from smoothcert._registry import check_settings
+from smoothcert._registry import check_recordable
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import BettingRadii, Plan, plan_or_default
+from smoothcert.plans import Plan, plan_or_default
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import warn_about_training
@@ -54,30 +52,27 @@ class Request:
         data: Any,
         labels: Any,
         settings: Settings,
-        plan: Plan | None,
-        samples: float | None,
-        minutes: float | None,
-        since: float | None,
-        joint: bool | None,
         *,
+        plan: Plan | None,
+        budget: Budget | None,
+        joint: bool,
         shard: str | tuple[int, int] | None,
         **selection: Any,
     ) -> Request:
         """The request, from the arguments of `certify`."""
-        budget = None
-        if samples is None and minutes is None:
-            plan = plan_or_default(plan)
-        else:
-            budget = Budget(samples, minutes, time.perf_counter() if since is None else since)
-            plan = plan_for_budget(plan)
-        smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
+        plan = plan_or_default(plan) if budget is None else plan_for_budget(plan)
+        smoothed = smoothed_given(model, settings)
+        dataset = find_dataset(data, labels)
         if budget is not None and shard is not None:
             raise InvalidInput(
-                f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget"
+                "budget-of-shard",
+                "{shard} has no budget of its own: give a plan instead of the budget",
+                shard=setting("shard", shard),
             )
         everything = select_ids(len(dataset), **selection)
         if joint:
-            plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
+            plan = _with_alpha_over(plan, len(everything))
+            smoothed = smoothed.asking(exact=True)
         return cls(
             smoothed,
             dataset,
@@ -90,20 +85,42 @@ class Request:
             None if shard is None else "{}/{}".format(*parse_shard(shard)),
         )
 
+    def check_can_be_kept(self) -> None:
+        """Refuse what could not be read again from a folder, or not be merged."""
+        if not isinstance(self.plan, Plan):
+            raise InvalidInput(
+                "rule-without-proof",
+                'a run on disk holds certificates, and "{rule}" proves nothing: give a plan',
+                rule=self.plan,
+            )
+        check_recordable(self.smoothed.noise)
+        check_recordable(self.plan)
+        if self.shard is not None and self.smoothed.batch == "auto":
+            raise InvalidInput(
+                "shard-without-batch",
+                "{shard} needs {batch}: the parts can only be merged if all were certified with "
+                "the same one",
+                shard=setting("shard", self.shard),
+                batch=setting("batch", "N"),
+            )
+
     def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
         """The job and its manifest. What the user left open is settled as a recorded run began."""
-        smoothed, plan = self.smoothed, self.plan
+        smoothed = self.smoothed
+        plan = self.plan
+        budget = None
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-            plan = (
-                plan.continuing(recorded.plan)
-                if self.budget is None
-                else as_recorded(plan, recorded.plan)
-            )
-        # All shards together, so that they agree.
+        if recorded is not None and self.budget is None:
+            plan = plan.continuing(recorded.plan)
+        elif recorded is not None:
+            plan = as_recorded(plan, recorded.plan)
+        if self.budget is not None:
+            budget = self.budget.described(self.plan, None if recorded is None else recorded.budget)
+        # All shards are bound together, so that they agree.
         subject = smoothed.bind(self.dataset, self.everything, resolve=executor.resolve)
         job = job_for(subject, self.dataset, plan, self.ids)
-        classifier, runtime = subject.classifier, subject.runtime
+        classifier = subject.classifier
         return job, Manifest(
             model=classifier.name,
             classes=classifier.classes,
@@ -113,14 +130,14 @@ class Request:
             noise=subject.noise,
             plan=job.plan,
             seed=subject.seed,
-            device=runtime.torch_device.type,
-            dtype=runtime.dtype,
+            device=subject.runtime.torch_device.type,
+            dtype=subject.runtime.dtype,
             weights=smoothed.weights,
             weights_hash=classifier.weights_hash,
             denoiser=classifier.denoiser,
             answers=subject.answers(),
             settings=subject.settings,
-            budget=None if self.budget is None else self.budget.described(self.plan),
+            budget=budget,
             in_memory=self.in_memory,
             shard=self.shard,
         )
@@ -132,79 +149,60 @@ def smoothed_given(model: Any, settings: Settings) -> Smoothed:
         return Smoothed(model, **settings)
     if settings:
         raise InvalidInput(
-            f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)"
+            "settings-of-smoothed",
+            "the model is a Smoothed already: give {names} to Smoothed(...)",
+            names=", ".join(settings),
         )
     return model
 
 
 def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
-    """The plan with its alpha divided over inputs, so that all certificates hold together (Bonferroni)."""
+    """The plan with its alpha divided over inputs, so that all certificates hold together.
+
+    This is the bound of Bonferroni.
+    """
     if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
         raise InvalidInput(
-            f"{plan} has no alpha of its own to divide: leave {setting('joint', True)} out"
+            "no-alpha",
+            "{plan} has no alpha of its own to divide: leave {joint} out",
+            plan=plan,
+            joint=setting("joint", True),
         )
     each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
     return replace(plan, alpha=float(each))  # type: ignore[type-var]
 
 
 def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
-    """What the executor gets, after the last checks before a run."""
+    """What the executor gets, after the last checks before a run.
+
+    Shapes and labels that are at hand are checked before the run. If the user corrected the data
+    later, the run could not be resumed.
+    """
     job = Job(subject, dataset, plan.for_noise(subject.noise))
     warn_about_training(subject)
-    # Where shapes and labels are at hand: a run whose data is put right in the middle of it could not go on.
-    getattr(dataset, "check_shapes", lambda ids: None)(ids)
-    labels, all_at_hand = getattr(dataset, "labels", None), getattr(dataset, "in_memory", False)
-    for id in ids:
-        if labels is not None:
+    check_shapes = getattr(dataset, "check_shapes", None)
+    if check_shapes is not None:
+        check_shapes(ids)
+    labels = getattr(dataset, "labels", None)
+    if labels is not None:
+        for id in ids:
             subject.check_label(dataset, id, labels[id], needed=job.plan.known_labels)
-        if all_at_hand:
+    if getattr(dataset, "in_memory", False):
+        for id in ids:
             job.read(id, job.plan)
     return job
 
 
 def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
-    """The same classifier with everything that was left open settled as the run began: noise, format and batch."""
-    begun: dict[str, Any] = {}
+    """The classifier with noise, format and batch as a run began, where they were left open."""
+    settled: dict[str, Any] = {}
     if smoothed.sigma is not None and is_gaussian(recorded.noise, smoothed.sigma):
-        begun |= {"noise": recorded.noise, "sigma": None}
+        settled |= {"noise": recorded.noise, "sigma": None}
+    if smoothed.dtype == "auto" and recorded.dtype:
+        settled["dtype"] = recorded.dtype
+    if smoothed.compile == "auto" and recorded.compile:
+        settled["compile"] = recorded.compile_request
     # The batch is part of the classifier as run, so it is measured once.
-    known = {
-        "dtype": recorded.dtype,
-        "compile": recorded.compile and recorded.compile_request,
-        "batch": recorded.batch,
-    }
-    open_ = {
-        name: value for name, value in known.items() if value and getattr(smoothed, name) == "auto"
-    }
-    return smoothed.asking(**begun, **open_)
-
-
-def continued(
-    wanted: Manifest, recorded: Manifest, folder: Path, done: Collection[int]
-) -> Manifest:
-    """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have.
-
-    Inputs that could not be read are left out unless they are asked for again, or `done` already.
-    """
-    if recorded.plan in wanted.plan.earlier_plans:
-        recorded = replace(recorded, plan=wanted.plan, finished=None)
-    left_out = set(recorded.unreadable).difference(wanted.ids, done)
-    kept = tuple(id for id in recorded.ids if id not in left_out)
-    recorded = replace(recorded, ids=kept, unreadable=tuple(sorted(left_out)))
-    found = wanted.differences(recorded)
-    hint = ""
-    found = [name for name in found if not name.startswith("plan.earlier")] or found
-    if found and all(name.startswith(("plan.samples", "plan.radii")) for name in found):
-        rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-        goes_on = isinstance(wanted.plan, BettingRadii)
-        rule = "this plan" if goes_on else f"only {rule}"
-        hint = f" ({rule} goes on with more samples, or with radii above its largest)"
-    check_settings(folder, found, what="run", hint=hint)
-    moved = {name: getattr(wanted, name) for name in ("data", "in_memory", "weights", "denoiser")}
-    moved |= {"shard": wanted.shard or recorded.shard}
-    if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
-        raise InvalidInput(
-            f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones"
-        )
-    more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
-    return replace(recorded, **moved, ids=recorded.ids if more else wanted.ids)
+    if smoothed.batch == "auto" and recorded.batch:
+        settled["batch"] = recorded.batch
+    return smoothed.asking(**settled)

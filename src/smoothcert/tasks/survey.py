@@ -1,4 +1,4 @@
-"""What a run will cost: a survey of a few noisy copies of some inputs, and the forecast that follows from it.
+"""What a run will cost: a survey of a few noisy copies of some inputs, and the forecast from it.
 
 The survey draws noise of its own. No vote of it counts in a certificate.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from smoothcert.errors import SmoothcertError
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, SingleDraw
@@ -21,18 +23,28 @@ from smoothcert.plans.expected import expected_samples
 from smoothcert.sampling.streams import key_for
 from smoothcert.statistics.empirical_bayes import P, distribution, posterior
 
-_FIRST, _GROWTH = 64, 8
-"""Samples of the first round of a survey, and how much larger each round is than the one before."""
-_COPIES, _MOST_COPIES, _MOST_INPUTS = 25, 800, 256
-"""Noisy copies of an input in the first rounds, the most copies, and the most inputs.
-
-With 800 copies, forecasts are off by 2%, with 100 by up to 9%.
-"""
-_LONGEST = 10.0
+_FIRST_SAMPLES = 64
+"""Samples of the first round of a survey."""
+_GROWTH = 8
+"""How many times as many samples the next round has."""
+_FIRST_COPIES = 25
+"""Noisy copies of an input in the first rounds."""
+_MOST_COPIES = 800
+"""The most copies. With 800 copies, forecasts are off by 2%, with 100 by up to 9%."""
+_FEWEST_INPUTS = 4
+_MOST_INPUTS = 256
+_LONGEST_ROUND = 10.0
 """Seconds of the longest round, where the clock matters."""
-_TIMED_INPUTS, _TIMED_GROWTH = 16, 5
-_SECONDS, _SOON = 0.25, 0.04
-"""Batches that take this long tell the rate within a few percent; those that take less, its order of magnitude."""
+_TIMED_INPUTS = 16
+_TIMED_GROWTH = 5
+_SECONDS_FOR_RATE = 0.25
+"""Batches that take this long tell the rate within a few percent."""
+_SECONDS_FOR_ORDER = 0.04
+"""Batches that take this long tell the order of magnitude of the rate."""
+_MANY_SAMPLES = 1_000_000
+"""A run that may take this many samples gets a forecast."""
+_LONG_RUN = 30.0
+"""The forecast is told if the run takes at least this many seconds."""
 
 Votes = tuple[int, int]
 """The votes for the class of an input, and the samples that they are of."""
@@ -57,13 +69,13 @@ class Forecast:
     Args:
         inputs: The number of inputs.
         samples: Forward passes, as expected.
-        error: Two standard errors of `samples`, as a share of it; None where the clock decides how many there are.
+        error: Two standard errors of `samples`, as a share of it.
         rate: Samples per second, as measured.
     """
 
     inputs: int
     samples: float
-    error: float | None
+    error: float
     rate: float
 
     @property
@@ -74,24 +86,29 @@ class Forecast:
     def __str__(self) -> str:
         if not self.inputs:
             return "nothing is left to certify"
-        minutes = (
-            f"{self.seconds / 60:.3g} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} s"
-        )
-        samples, each = (
-            f"{float(f'{number:.3g}'):,.0f}"
-            for number in (self.samples, self.samples / self.inputs)
-        )
-        error = "" if self.error is None else f" ±{self.error:.0%}"
-        return (
-            f"{samples} samples{error} ({each} per input), {minutes} at {self.rate:,.0f} samples/s"
-        )
+        samples = _three_digits(self.samples)
+        each = _three_digits(self.samples / self.inputs)
+        took = f"{self.seconds:.1f} s"
+        if self.seconds >= 60:
+            took = f"{_three_digits(self.seconds / 60)} minutes"
+        rate = f"{self.rate:,.0f} samples/s"
+        return f"{samples} samples ±{self.error:.0%} ({each} per input), {took} at {rate}"
+
+
+def _three_digits(number: float) -> str:
+    """A number with three significant digits.
+
+    >>> _three_digits(1_234_567), _three_digits(20.16)
+    ('1,230,000', '20.2')
+    """
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
 def order(ids: Sequence[int], seed: int) -> list[int]:
     """The inputs in a random order that depends on nothing but the seed."""
-    return [
-        int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(sorted(ids))
-    ]
+    shuffled = np.random.default_rng(key_for(seed, "order")).permutation(sorted(ids))
+    return [int(id) for id in shuffled]
 
 
 def survey(
@@ -108,54 +125,75 @@ def survey(
         executor: Where to compute. It has started the job.
         job: The job.
         ids: The inputs of the run.
-        most: Given what was found, how many samples a survey may cost.
+        most: Given the survey so far, how many samples a survey may cost.
         timed: Whether its size may depend on the clock, to end soon and to measure the rate well.
     """
-    shuffled, key = order(ids, job.subject.seed), key_for(job.subject.seed, "survey")
-    enough = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
-    size, spent, rows, last_seconds = _FIRST, 0, 0, 0.0
+    shuffled = order(ids, job.subject.seed)
+    most_samples = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
+    rounds = _Rounds(executor, job)
+    size = _FIRST_SAMPLES
+    spent = 0
     while True:
-        part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
-        plan = SingleDraw(max(size // len(part), 1))
-        start, before = time.perf_counter(), executor.status().forwarded
-        votes = {
-            c.id: votes_of(c, job.plan)
-            for found in executor.certify(part, plan, key)
-            for c in found
-        }
-        seconds, forwarded = time.perf_counter() - start, executor.status().forwarded - before
-        rate = _rate(forwarded, seconds, rows, last_seconds)
-        rows, last_seconds = forwarded, seconds
-        spent += len(part) * plan.samples
-        result = Survey(votes, spent, rate)
-        last, size = size, int(min(_GROWTH * size, enough, most(result) - spent))
-        if size < 2 * last or (timed and size > _LONGEST * rate):
-            return replace(result, rate=rate_of(executor, job, ids, _SECONDS)) if timed else result
+        inputs = shuffled[: min(max(size // _FIRST_COPIES, _FEWEST_INPUTS), _MOST_INPUTS)]
+        copies = max(size // len(inputs), 1)
+        votes = rounds.draw(inputs, copies)
+        spent += len(inputs) * copies
+        result = Survey(votes, spent, rounds.rate)
+        last = size
+        size = int(min(_GROWTH * size, most_samples, most(result) - spent))
+        too_long = timed and size > _LONGEST_ROUND * rounds.rate
+        if size < 2 * last or too_long:
+            break
+    if timed:
+        result = replace(result, rate=rate_of(executor, job, ids, _SECONDS_FOR_RATE))
+    return result
 
 
 def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> float:
     """Samples per second in full batches, from ever more of them until they take so long."""
-    few, key = order(ids, job.subject.seed)[:_TIMED_INPUTS], key_for(job.subject.seed, "survey")
-    samples, rows, last = 1, 0, 0.0
+    inputs = order(ids, job.subject.seed)[:_TIMED_INPUTS]
+    rounds = _Rounds(executor, job)
+    copies = 1
     while True:
-        start, before = time.perf_counter(), executor.status().forwarded
-        for _ in executor.certify(few, SingleDraw(samples), key):
-            pass
-        now, forwarded = time.perf_counter() - start, executor.status().forwarded - before
-        if now >= seconds:
-            return _rate(forwarded, now, rows, last)
-        rows, last = forwarded, now
-        samples = max(_TIMED_GROWTH * forwarded // len(few), 1)
+        rounds.draw(inputs, copies)
+        if rounds.seconds >= seconds:
+            return rounds.rate
+        copies = max(_TIMED_GROWTH * rounds.rows // len(inputs), 1)
 
 
-def _rate(rows: int, seconds: float, rows_before: int, seconds_before: float) -> float:
-    """Samples per second of a round after a smaller one.
+class _Rounds:
+    """Rounds of noisy copies, and how long the last one took."""
 
-    The first and the last batch of every round wait for the host, so only what is added counts.
+    rows = 0
+    seconds = 0.0
+    rate = 0.0
+    """Samples per second.
+
+    The first and the last batch of every round wait for the host, so only what a round has more
+    than the one before it counts.
     """
-    if rows == rows_before:
-        return rows / seconds
-    return (rows - rows_before) / max(seconds - seconds_before, seconds / 2)
+
+    def __init__(self, executor: Executor, job: Job) -> None:
+        self._executor = executor
+        self._plan = job.plan
+        self._key = key_for(job.subject.seed, "survey")
+
+    def draw(self, inputs: Sequence[int], copies: int) -> dict[int, Votes]:
+        """The votes of so many noisy copies of each input."""
+        start = time.perf_counter()
+        rows_at_start = self._executor.status().forwarded
+        votes: dict[int, Votes] = {}
+        for finished in self._executor.certify(inputs, SingleDraw(copies), self._key):
+            votes |= {c.id: votes_of(c, self._plan) for c in finished}
+        seconds = time.perf_counter() - start
+        rows = self._executor.status().forwarded - rows_at_start
+        if rows == self.rows:
+            self.rate = rows / seconds
+        else:
+            self.rate = (rows - self.rows) / max(seconds - self.seconds, seconds / 2)
+        self.rows = rows
+        self.seconds = seconds
+        return votes
 
 
 def votes_of(certificate: Certificate, plan: Plan) -> Votes:
@@ -171,33 +209,47 @@ def costs(plan: Plan, noise: Noise) -> Any:
     return expected_samples(plan, P, noise)
 
 
-def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
+def foresee(survey: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     """What a plan will cost on so many inputs, according to a survey."""
     if not plan.adaptive:
-        return Forecast(inputs, float(inputs * plan.most_samples), 0.0, found.rate)
+        return Forecast(inputs, float(inputs * plan.most_samples), 0.0, survey.rate)
     cost = costs(plan, noise)
-    votes = list(found.votes.values())
-    given = posterior(votes, distribution(Counter(votes)))
-    mean, square = given @ cost, given @ cost**2
+    votes = list(survey.votes.values())
+    weights = posterior(votes, distribution(Counter(votes)))
+    mean = weights @ cost
+    square = weights @ cost**2
     # What is not known about the inputs of the survey, and about the others.
-    variance = max((square - mean**2).mean(), 0) / inputs + mean.var() / len(mean) * max(
-        1 - len(mean) / inputs, 0
-    )
-    return Forecast(
-        inputs, float(inputs * mean.mean()), float(2 * np.sqrt(variance) / mean.mean()), found.rate
-    )
+    given_votes = max((square - mean**2).mean(), 0)
+    unseen_share = max(1 - len(mean) / inputs, 0)
+    variance = given_votes / inputs + mean.var() / len(mean) * unseen_share
+    error = float(2 * np.sqrt(variance) / mean.mean())
+    return Forecast(inputs, float(inputs * mean.mean()), error, survey.rate)
 
 
 def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) -> Forecast:
     """The forecast of a job without a budget, from a survey that costs at most this share of it."""
 
-    def after(found: Survey) -> Forecast:
-        return foresee(found, job.plan, job.subject.noise, len(ids))
+    def after(seen: Survey) -> Forecast:
+        return foresee(seen, job.plan, job.subject.noise, len(ids))
 
-    return after(survey(executor, job, ids, lambda found: share * after(found).samples, timed=True))
+    return after(survey(executor, job, ids, lambda seen: share * after(seen).samples, timed=True))
 
 
-def is_short(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> bool:
-    """Whether a job will clearly take less time. Of many inputs, an adaptive plan hardly needs half of the ceiling."""
-    most = len(ids) * job.plan.most_samples / (2 if job.plan.adaptive else 1)
-    return most < seconds * rate_of(executor, job, ids, _SOON)
+def forecast_of_long_run(executor: Executor, job: Job, ids: Sequence[int]) -> Forecast | None:
+    """The forecast of a job without a budget; None if the run is short, or cannot be surveyed."""
+    if len(ids) * job.plan.most_samples < _MANY_SAMPLES:
+        return None
+    # An input that cannot be read is reported when its turn comes.
+    with suppress(SmoothcertError):
+        if not _is_short(executor, job, ids):
+            forecast = forecast_of(executor, job, ids, share=0.01)
+            return forecast if forecast.seconds >= _LONG_RUN else None
+    return None
+
+
+def _is_short(executor: Executor, job: Job, ids: Sequence[int]) -> bool:
+    """Whether a job will clearly take less time than a long run."""
+    most = len(ids) * job.plan.most_samples
+    if job.plan.adaptive:
+        most = most // 2  # of many inputs, an adaptive plan hardly needs half of the ceiling
+    return most < _LONG_RUN * rate_of(executor, job, ids, _SECONDS_FOR_ORDER)

@@ -12,11 +12,11 @@ from smoothcert.training.loop import Epoch as Epoch
 from smoothcert.training.loop import Trained as Trained
 from smoothcert.training.loop import train as train
 from smoothcert.training.methods import method_named as method_named
+from smoothcert.training.methods.augmentation import Augmentation as Augmentation
+from smoothcert.training.methods.augmentation import Finetune as Finetune
 from smoothcert.training.methods.base import Method as Method
-from smoothcert.training.methods.classifiers import Augmentation as Augmentation
-from smoothcert.training.methods.classifiers import Consistency as Consistency
-from smoothcert.training.methods.classifiers import Finetune as Finetune
-from smoothcert.training.methods.classifiers import Macer as Macer
-from smoothcert.training.methods.classifiers import SmoothAdv as SmoothAdv
+from smoothcert.training.methods.consistency import Consistency as Consistency
 from smoothcert.training.methods.denoiser import Denoising as Denoising
+from smoothcert.training.methods.macer import Macer as Macer
+from smoothcert.training.methods.smoothadv import SmoothAdv as SmoothAdv
 from smoothcert.training.recipe import Recipe as Recipe

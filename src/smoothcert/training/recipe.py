@@ -1,4 +1,4 @@
-"""The settings that determine the weights of a training run, and the schedules of its learning rate."""
+"""The settings that determine the weights of a training run, and schedules of the learning rate."""
 
 from __future__ import annotations
 
@@ -59,13 +59,15 @@ class Recipe:
     """How to train a network, apart from the data and the machine.
 
     Args:
-        architecture: A bundled architecture, such as "cifar-resnet110", or "unet-small" for a denoiser. Training that
-            starts from a given classifier takes any model name, as in "torchvision:resnet50".
+        architecture: A bundled architecture, such as "cifar-resnet110", or "unet-small" for a
+            denoiser. Training that starts from a given classifier takes any model name, as in
+            "torchvision:resnet50".
         method: The training method, with its constants and the noise.
         epochs: How often training goes through the data.
         batch: Inputs per step.
         learning_rate: The highest learning rate. By default, the one of the method's paper.
-        schedule: How the learning rate changes: "cosine", "step" or "onecycle". By default, the one of the method.
+        schedule: How the learning rate changes: "cosine", "step" or "onecycle". By default, the one
+            of the method.
         momentum: The momentum of SGD, or of the first moment of AdamW.
         weight_decay: The factor of the L2 penalty of SGD, or of the weight decay of AdamW.
         seed: Determines the first weights, the order of the inputs, the augmentation and the noise.
@@ -86,11 +88,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        name = self.architecture
-        if ":" not in name:  # a bundled network; others are given as the classifier to start from
-            name = _check.one_of(
-                "architecture", bundled_name(name), tuple(self.method.architectures)
-            )
+        if ":" not in self.architecture:  # a bundled network; others come as a classifier
+            name = bundled_name(self.architecture)
+            _check.one_of("architecture", name, tuple(self.method.architectures))
             object.__setattr__(self, "architecture", name)
         for default in ("learning_rate", "schedule"):
             if getattr(self, default) is None:
@@ -103,11 +103,12 @@ class Recipe:
         _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
 
     def settings(self) -> dict[str, Any]:
-        """All settings in one flat dictionary, which holds the name and the constants of the method."""
+        """All settings in one flat dictionary, with the name and the constants of the method."""
         settings = asdict(self) | {"method": self.method.name} | asdict(self.method)
-        noise = getattr(self.method, "noise", None)
         settings.pop("noise", None)
-        return settings if noise is None else settings | {"noise": json.dumps(describe(noise))}
+        if self.method.noise is not None:
+            settings["noise"] = json.dumps(describe(self.method.noise))
+        return settings
 
     def rate(self, done: float) -> float:
         """The learning rate at some point of the training.

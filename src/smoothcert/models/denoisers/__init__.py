@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothcert.errors import InvalidInput
+from smoothcert.models.base import evaluation_mode
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.denoisers.base import (
     Denoised,
@@ -36,9 +37,10 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
     """Load a denoiser.
 
     Args:
-        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
-            `package.module:factory` or `file.py:function` for code of your own, or a module: a `Denoiser`, or any other
-            module from noisy inputs to estimates of the clean ones.
+        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers
+            `UNet2DModel`, `openai:FILE` for a checkpoint of improved-diffusion or guided-diffusion,
+            `package.module:factory` or `file.py:function` for code of your own, or a module: a
+            `Denoiser`, or any other module from noisy inputs to estimates of the clean ones.
         stochastic: Whether the denoiser is random by design. A module of your own code then stays in the mode in which
             it is returned. Otherwise it is put into evaluation mode, as all others.
 
@@ -60,13 +62,19 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         from smoothcert.models.denoisers import diffusion
 
         denoiser: Denoiser = diffusion.load(name).eval()
+    elif prefix == "openai" and colon:
+        from smoothcert.models.denoisers import openai
+
+        denoiser = openai.load(name).eval()
     elif not names_code(spec):
         denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
         spec, made = make(spec, "denoiser")
         if not isinstance(made, nn.Module):
             raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
-        denoiser = load_denoiser(made if stochastic else made.eval())
+        if not stochastic:
+            evaluation_mode(made)
+        denoiser = load_denoiser(made)
     denoiser.name = spec
     return denoiser
 

@@ -1,4 +1,7 @@
-"""Training methods. To add one, write a frozen dataclass with an `objective` and list it in METHODS."""
+"""Training methods, one file each.
+
+To add one, write a frozen dataclass with an `objective` and list it in METHODS.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,12 @@ from typing import Any
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
+from smoothcert.training.methods.augmentation import Augmentation, Finetune
 from smoothcert.training.methods.base import Method
-from smoothcert.training.methods.classifiers import (
-    Augmentation,
-    Consistency,
-    Finetune,
-    Macer,
-    SmoothAdv,
-)
+from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
+from smoothcert.training.methods.macer import Macer
+from smoothcert.training.methods.smoothadv import SmoothAdv
 
 METHODS: dict[str, type[Method]] = {
     kind.name: kind for kind in (Augmentation, Consistency, Macer, SmoothAdv, Finetune, Denoising)
@@ -33,31 +33,52 @@ def method_named(
         name: "gaussian", "consistency", "macer", "smoothadv", "finetune" or "denoiser".
         sigma: The standard deviation of Gaussian noise. With 0, "gaussian" trains without noise.
         noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
-        constants: Constants of the method. Those that are missing or None have the values of the method's paper.
+        constants: Constants of the method. Those that are missing or None have the values of the
+            method's paper.
 
     >>> method_named("consistency", sigma=0.5, copies=4)
     Consistency(sigma=0.5, weight=10.0, copies=4, entropy_weight=0.5)
     """
-    kind = METHODS[_check.one_of("method", name, tuple(METHODS))]
-    given = {key: value for key, value in constants.items() if value is not None}
-    for key in given:
-        having = [
-            other.name
-            for other in METHODS.values()
-            if key in {field.name for field in fields(other)}
-        ]
-        if name not in having:
-            owners = f": that is for {' or '.join(having)}" if having else ""
-            raise InvalidInput(f"method {name} has no {key}{owners}")
-    if noise is None and sigma == 0 and kind is Augmentation:
+    _check.one_of("method", name, tuple(METHODS))
+    kind = METHODS[name]
+    constants = {key: value for key, value in constants.items() if value is not None}
+    for key in constants:
+        _check_constant(name, key)
+    if isinstance(noise, Gaussian):
+        sigma = noise.sigma
+    elif noise is not None:
+        return _with_noise(name, noise)
+    if sigma == 0 and kind is Augmentation:
         return Augmentation(0.0)
-    if noise is None or isinstance(noise, Gaussian):
-        return kind.published(
-            _check.between("sigma", sigma if noise is None else noise.sigma, 0), **given
-        )
-    if kind is not Augmentation:
-        others = f"{setting('sigma')}, or {setting('method', 'gaussian')}"
+    return kind.published(_check.between("sigma", sigma, 0), **constants)
+
+
+def _check_constant(method: str, constant: str) -> None:
+    """Refuse a constant that a method does not have."""
+    owners = [
+        name for name, kind in METHODS.items() if constant in {field.name for field in fields(kind)}
+    ]
+    if method in owners:
+        return
+    raise InvalidInput(
+        "not-a-constant",
+        "method {method} has no {constant}{hint}",
+        method=method,
+        constant=constant,
+        hint=f": that is for {' or '.join(owners)}" if owners else "",
+    )
+
+
+def _with_noise(method: str, noise: Noise) -> Augmentation:
+    """Augmentation with another noise than Gaussian noise. The other methods do not take it."""
+    if method != Augmentation.name:
         raise InvalidInput(
-            f"method {name} trains with Gaussian noise only, not with {noise}: give {others}"
+            "only-gaussian-noise",
+            "method {method} trains with Gaussian noise only, not with {noise}: give {sigma}, or "
+            "{other}",
+            method=method,
+            noise=noise,
+            sigma=setting("sigma"),
+            other=setting("method", Augmentation.name),
         )
     return Augmentation(noise.deviation, noise)

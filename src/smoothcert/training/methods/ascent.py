@@ -21,13 +21,15 @@ _SPARSE_SHARE = 0.01
 
 
 def loss_gradient(module: nn.Module, labels: Tensor, noise: Tensor) -> Gradient:
-    """The gradient of J(x') = -log mean_i F_y(x' + delta_i), with the same m noise samples delta_i in every step."""
+    """The gradient of J(x') = -log mean_i F_y(x' + delta_i).
+
+    The m noise samples delta_i are the same in every step.
+    """
 
     def gradient(x: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
-        loss = functional.nll_loss(
-            log_mean_probability(logits_of(module, x + noise)), labels, reduction="sum"
-        )
+        log_probability = log_mean_probability(logits_of(module, x + noise))
+        loss = functional.nll_loss(log_probability, labels, reduction="sum")
         return torch.autograd.grad(loss, x)[0]
 
     return gradient
@@ -42,27 +44,41 @@ def ascend(
     norm: str = "l2",
     values: tuple[float, float] | None = (0.0, 1.0),
 ) -> Tensor:
-    """Search an input x' with ||x' - x|| <= epsilon and a large loss; its values stay in a range, if there is one.
+    """Search an input x' with ||x' - x|| <= epsilon and a large loss.
 
-    Each step has the length 2 epsilon / T along the steepest direction and is followed by a projection.
+    Each step has the length 2 epsilon / T along the steepest direction and is followed by a
+    projection.
+
+    Args:
+        gradient: The gradient of the loss.
+        x: The inputs.
+        epsilon: The largest distance.
+        steps: The number T of steps.
+        norm: "l2", "l1" or "linf".
+        values: The smallest and the largest value of an input; None if it may have any.
     """
-    found = x
+    adversarial = x
     for _ in range(steps):
-        moved = found.detach() + 2 * epsilon / steps * _steepest(gradient(found), norm)
-        found = x + _projected(
-            (moved if values is None else moved.clamp(*values)) - x, epsilon, norm
-        )
-    return found
+        direction = _steepest(gradient(adversarial), norm)
+        moved = adversarial.detach() + 2 * epsilon / steps * direction
+        if values is not None:
+            moved = moved.clamp(*values)
+        adversarial = x + _projected(moved - x, epsilon, norm)
+    return adversarial
 
 
 def _steepest(gradient: Tensor, norm: str) -> Tensor:
-    """The change of length 1 along which a linear loss grows fastest; in l1, of several coordinates instead of one."""
+    """The change of length 1 along which a linear loss grows fastest.
+
+    In l1, that would be a change of one coordinate. We change several.
+    """
     if norm == "linf":
         return gradient.sign()
     if norm == "l2":
         return gradient / _length(gradient)
     flat = gradient.flatten(1)
-    steep = flat.abs().topk(max(int(_SPARSE_SHARE * flat.shape[1]), 1), dim=1).indices
+    changed = max(int(_SPARSE_SHARE * flat.shape[1]), 1)
+    steep = flat.abs().topk(changed, dim=1).indices
     signs = torch.zeros_like(flat).scatter(1, steep, flat.sign().gather(1, steep))
     return (signs / signs.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
 
@@ -77,9 +93,8 @@ def _projected(change: Tensor, epsilon: Tensor, norm: str) -> Tensor:
     limit = epsilon.view(-1, 1)
     ordered = sizes.sort(dim=1, descending=True).values
     rank = torch.arange(1, sizes.shape[1] + 1, device=sizes.device)
-    excess = (
-        ordered.cumsum(1) - limit
-    ) / rank  # what the first coordinates must lose if only they stay
+    # What the first coordinates must lose if only they stay.
+    excess = (ordered.cumsum(1) - limit) / rank
     last = (ordered > excess).sum(1, keepdim=True).clamp_min(1) - 1
     lost = excess.gather(1, last).clamp_min(0)
     return (change.flatten(1).sign() * (sizes - lost).clamp_min(0)).view_as(change)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import SGD, Optimizer
 
 from smoothcert.errors import InvalidInput
@@ -21,13 +22,17 @@ from smoothcert.models.denoisers.base import check_noise
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.sampling.drawing import drawer_for
 
+_INT64 = (-(2**63), 2**63 - 1)
+"""The range of random words for a noise that does not number its outcomes."""
+
 
 @dataclass(frozen=True)
 class Start:
     """What a training run starts from.
 
-    The classifier is the one to start from, and the denoiser is a fixed one in front of it. If a denoiser is trained,
-    it is the other way round: the classifier is the fixed one of its stability loss.
+    The classifier is the one to start from, and the denoiser is a fixed one in front of it. If a
+    denoiser is trained, it is the other way round: the classifier is the fixed one of its stability
+    loss.
     """
 
     architecture: str
@@ -49,7 +54,7 @@ class Trainee(NamedTuple):
 
 
 class Frozen(nn.Module):
-    """A copy of a network that training leaves as it is: in evaluation mode, without gradients for its weights."""
+    """A copy of a network in evaluation mode, whose weights training does not change."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -72,17 +77,18 @@ class Objective(NamedTuple):
     loss: Tensor
     """The loss, a scalar."""
     outputs: Tensor
-    """The logits for the noisy inputs, of shape (copies, batch, classes), or the denoised inputs."""
+    """The logits for noisy inputs, of shape (copies, batch, classes), or the denoised inputs."""
 
 
 class Method(ABC):
     """A training method: a frozen dataclass with the constants of the method.
 
-    The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So `objective` must
-    not read values back from the device, and all shapes in it must depend on the shape of the batch alone.
+    The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So
+    `objective` must not read values back from the device, and all shapes in it must depend on the
+    shape of the batch alone.
 
-    A method that trains a classifier with SGD only writes `objective`, and `published` if its constants depend on
-    sigma. The other members are for methods that train something else.
+    A method that trains a classifier with SGD only writes `objective`, and `published` if its
+    constants depend on sigma. The other members are for methods that train something else.
     """
 
     name: ClassVar[str]
@@ -92,7 +98,7 @@ class Method(ABC):
     schedule: ClassVar[str] = "cosine"
     """How the learning rate changes, by default."""
     input_range: ClassVar[tuple[float, float] | None] = None
-    """The smallest and the largest value of an input that the method takes; None if it takes any."""
+    """The smallest and the largest value of an input; None if the method takes any value."""
     measure: ClassVar[Literal["accuracy", "psnr"]] = "accuracy"
     """What `score` computes."""
     needs_labels: ClassVar[bool] = True
@@ -129,23 +135,25 @@ class Method(ABC):
         """
 
     def trainee(self, start: Start) -> Trainee:
-        """What is trained, before the first step: a classifier, behind a fixed denoiser if one is given.
+        """What is trained, before the first step: a classifier, perhaps behind a fixed denoiser.
 
         Args:
             start: What it is made from.
         """
-        network = (
-            _build(start, self.noise) if start.classifier is None else _continued(start.classifier)
-        )
-        facts, front = {"classes": start.classes}, start.denoiser
-        if front is None:
+        network = _first_network(start, self.noise)
+        facts = {"classes": start.classes}
+        denoiser = start.denoiser
+        if denoiser is None:
             return Trainee(network, network, facts)
-        check_noise(front, self.noise or Gaussian(self.sigma))
-        if front.shape not in (None, start.shape):
+        check_noise(denoiser, self.noise or Gaussian(self.sigma))
+        if denoiser.shape not in (None, start.shape):
             raise InvalidInput(
-                f"the denoiser takes inputs of shape {front.shape}, the data has {start.shape}"
+                "other-shape",
+                "the denoiser takes inputs of shape {expected}, the data has {shape}",
+                expected=denoiser.shape,
+                shape=start.shape,
             )
-        return Trainee(Denoised(Frozen(front.at(self.sigma)), network), network, facts)
+        return Trainee(Denoised(Frozen(denoiser.at(self.sigma)), network), network, facts)
 
     def optimizer(
         self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any
@@ -155,12 +163,13 @@ class Method(ABC):
         Args:
             parameters: What is trained.
             momentum: The momentum.
-            **settings: The learning rate, the weight decay, and whether the device has fused optimizers.
+            **settings: The learning rate, the weight decay, and whether the device has fused
+                optimizers.
         """
         return SGD(parameters, momentum=momentum, nesterov=True, **settings)
 
     def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
-        """The outputs of a network in evaluation mode for one noisy copy of each input, to validate it.
+        """The outputs of a network in evaluation mode for one noisy copy of each input.
 
         Args:
             module: The network.
@@ -184,29 +193,42 @@ class Method(ABC):
         return (outputs.argmax(-1) == labels).float()
 
 
-def _build(start: Start, noise: Noise | None) -> nn.Module:
+def _first_network(start: Start, noise: Noise | None) -> nn.Module:
+    """A copy of the classifier to start from, or else a bundled network with random weights."""
+    if start.classifier is not None:
+        return _trainable_copy(start.classifier)
     if start.architecture not in ARCHITECTURES:
         raise InvalidInput(
-            f"{start.architecture} is not bundled: give the classifier to start from"
+            "not-bundled",
+            "{architecture} is not bundled: give the classifier to start from",
+            architecture=start.architecture,
         )
     expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
     if start.shape != expected:
         raise InvalidInput(
-            f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}"
+            "other-shape",
+            "{architecture} takes inputs of shape {expected}, the data has {shape}",
+            architecture=start.architecture,
+            expected=expected,
+            shape=start.shape,
         )
-    # A noise may mark absent pixels in further channels.
-    channels = (expected if noise is None else noise.draw.output_shape(expected))[0]
-    return build(start.architecture, classes=start.classes, channels=channels)
+    shape = expected
+    if noise is not None:  # it may mark absent pixels in further channels
+        shape = noise.draw.output_shape(expected)
+    return build(start.architecture, classes=start.classes, channels=shape[0])
 
 
-def _continued(classifier: Classifier) -> nn.Module:
+def _trainable_copy(classifier: Classifier) -> nn.Module:
+    """A copy of a classifier. Layers that the user has frozen stay frozen, unless all are."""
     network = copy.deepcopy(module_of(classifier)).train()
     parameters = [parameter for parameter in network.parameters() if parameter.is_floating_point()]
     if not parameters:
-        raise InvalidInput(f"{classifier.name} has no parameters: there is nothing to train")
-    if not any(
-        parameter.requires_grad for parameter in parameters
-    ):  # otherwise, the user has frozen the others
+        raise InvalidInput(
+            "no-parameters",
+            "{model} has no parameters: there is nothing to train",
+            model=classifier.name,
+        )
+    if not any(parameter.requires_grad for parameter in parameters):
         for parameter in parameters:
             parameter.requires_grad_()
     return network
@@ -215,7 +237,11 @@ def _continued(classifier: Classifier) -> nn.Module:
 def module_of(classifier: Classifier) -> nn.Module:
     """The module of a classifier. A function has no gradients."""
     if not isinstance(classifier.module, nn.Module):
-        raise InvalidInput(f"{classifier.name} is a function: training needs a torch module")
+        raise InvalidInput(
+            "not-a-module",
+            "{model} is a function: training needs a torch module",
+            model=classifier.name,
+        )
     return classifier.module
 
 
@@ -228,9 +254,11 @@ def noisy_copies(x: Tensor, copies: int, *, sigma: float, noise: Noise | None = 
     """Noisy inputs of shape (copies, batch, ...)."""
     if noise is None:
         return x + draw_noise(x, copies, sigma)
-    noise, drawer = noise.for_shape(tuple(x.shape[1:])), drawer_for(noise.draw, tuple(x.shape[1:]))
-    low, high = (0, noise.outcomes) if noise.outcomes else (-(2**63), 2**63 - 1)
-    words = torch.randint(low, high, (copies * len(x), drawer.words), device=x.device)
+    shape = tuple(x.shape[1:])
+    drawer = drawer_for(noise.draw, shape)
+    outcomes = noise.for_shape(shape).outcomes
+    limits = (0, outcomes) if outcomes else _INT64
+    words = torch.randint(*limits, (copies * len(x), drawer.words), device=x.device)
     noisy = drawer.noisy(words, x.repeat(copies, *[1] * (x.ndim - 1)))
     return noisy.view(copies, len(x), *noisy.shape[1:])
 
@@ -242,5 +270,13 @@ def logits_of(module: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def log_mean_probability(logits: Tensor) -> Tensor:
-    """The logarithm of the mean of softmax(logits) over the copies, of shape (batch, classes). It is never -inf."""
+    """The logarithm of the mean of softmax(logits) over the copies, of shape (batch, classes).
+
+    It is never -inf.
+    """
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
+
+
+def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy -log f_y(x + delta) of noisy inputs, averaged over copies and batch."""
+    return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))

@@ -29,8 +29,8 @@ def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
 def stability_loss(denoised: Tensor, clean: Tensor) -> Tensor:
     """KL(F(x) || F(D(x + delta))) for a classifier F = softmax(logits), averaged over the batch.
 
-    Salman et al. (2020) take the cross-entropy with the label that the classifier gives x. This loss also asks for
-    the other probabilities. It is zero where the classifier does not notice the denoiser.
+    Salman et al. (2020) take the cross-entropy with the label that the classifier gives x. This
+    loss also compares the other probabilities. It is zero where the denoiser changes none of them.
     """
     target = clean.float().log_softmax(-1)
     return functional.kl_div(
@@ -56,9 +56,9 @@ class Judged(nn.Module):
 class Denoising(Method):
     """Train a denoiser D: minimise the squared error of D(x + delta) with delta ~ N(0, sigma^2 I).
 
-    The standard deviation is drawn for each input, with a uniform logarithm. Errors are divided by c_out(sigma)^2, so
-    that all standard deviations count alike (Karras et al. 2022). This needs images alone. With a classifier, lambda
-    times the stability loss is added.
+    The standard deviation is drawn for each input, with a uniform logarithm. Errors are divided by
+    c_out(sigma)^2, so that all standard deviations count alike (Karras et al. 2022). This needs no
+    labels. With a classifier, lambda times the stability loss is added.
 
     Args:
         sigma: The largest standard deviation of the noise.
@@ -84,7 +84,10 @@ class Denoising(Method):
         _check.fields(self, _check.at_least, "stability", low=0)
         if self._low > self.sigma:
             raise InvalidInput(
-                f"sigma_low must be at most sigma, got {self._low:g} and {self.sigma:g}"
+                "sigmas-not-in-order",
+                "sigma_low must be at most sigma, got {sigma_low:g} and {sigma:g}",
+                sigma_low=self._low,
+                sigma=self.sigma,
             )
 
     @property
@@ -104,13 +107,19 @@ class Denoising(Method):
                 network.load_state_dict(start.denoiser.state_dict())
             except RuntimeError:
                 raise InvalidInput(
-                    f"the denoiser to start from is not a {start.architecture} for these images"
+                    "other-denoiser",
+                    "the denoiser to start from is not a {architecture} for these images",
+                    architecture=start.architecture,
                 ) from None
         facts = {"shape": json.dumps(start.shape), "sigma_high": self.sigma}
         if (start.classifier is None) != (self.stability == 0):
-            both = either("classifier= and stability=1.0", "--stability, and --model or --weights")
             raise InvalidInput(
-                f"the stability loss of a denoiser needs a classifier and a weight above 0: give {both}"
+                "stability-needs-both",
+                "the stability loss of a denoiser needs a classifier and a weight above 0: give "
+                "{options}",
+                options=either(
+                    "classifier= and stability=1.0", "--stability, and --model or --weights"
+                ),
             )
         if start.classifier is None:
             return Trainee(network, network, facts)
@@ -120,7 +129,8 @@ class Denoising(Method):
         self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any
     ) -> AdamW:
         """AdamW (Loshchilov & Hutter 2019); see `Method.optimizer`."""
-        on_cuda, betas = parameters[0].is_cuda, (momentum, _SECOND_MOMENT)
+        betas = (momentum, _SECOND_MOMENT)
+        on_cuda = parameters[0].is_cuda
         return AdamW(parameters, betas=betas, foreach=False, capturable=on_cuda, **settings)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
@@ -147,5 +157,6 @@ class Denoising(Method):
         return self._low * (self.sigma / self._low) ** torch.rand(len(x), device=x.device)
 
     def _denoised(self, module: nn.Module, x: Tensor, sigma: Tensor) -> Tensor:
-        denoised: Tensor = module(x + sigma.view(-1, 1, 1, 1) * torch.randn_like(x), sigma)
+        noise = sigma.view(-1, 1, 1, 1) * torch.randn_like(x)
+        denoised: Tensor = module(x + noise, sigma)
         return denoised

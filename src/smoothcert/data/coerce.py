@@ -1,4 +1,7 @@
-"""Make a data set from what the caller has: arrays, lists, torch data sets, data loaders or Hugging Face data sets."""
+"""Make a data set from what the caller has.
+
+That can be arrays, lists, torch data sets, data loaders or Hugging Face data sets.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils import data as torch_data
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert._users_code import users_code
-from smoothcert.data.arrays import ArrayDataset, as_array, as_input, is_numbers, outside
+from smoothcert._user_errors import user_errors
+from smoothcert.data.arrays import ArrayDataset, outside
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
+from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput
 
 _EXPECTED = (
@@ -26,12 +31,16 @@ _EXPECTED = (
 )
 _INPUT_KEYS = ("pixel_values", "image", "img", "input", "x")
 _LABEL_KEYS = ("label", "labels", "target", "y")
-_REPEATED_READS = 5  # a transform that acts with probability 1/2 is missed once in 32 times
+_REPEATED_READS = 5
+"""Reads of the first input. They miss one in 32 transforms that act with probability 1/2."""
+_ABOUT_ITSELF = ("name", "class_names", "labels", "levels", "check_shapes", "fingerprint")
+"""What a data set of the user may say about itself."""
 
 
 def as_dataset(data: Any, labels: Any = None) -> Dataset:
     """Make a data set from any common form of data."""
-    data = as_input(data) if is_numbers(data) else data
+    if is_numbers(data):
+        data = as_input(data)
     if labels is not None:
         return _with_labels(data, labels)
     if type(data).__module__.startswith("smoothcert."):
@@ -42,27 +51,34 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
         return ArrayDataset(as_array(data), name="array")
     if _is_inputs_and_labels(data):
         return as_dataset(*data)
+    return _from_sequence(data)
+
+
+def _from_sequence(data: Any) -> Dataset:
+    """A data set from what has entries by index."""
     if isinstance(data, Mapping):
-        raise InvalidInput(
-            f"{_EXPECTED}, got a {type(data).__name__} with {', '.join(map(str, data))}: choose one"
-        )
-    if (
-        not hasattr(data, "__len__")
-        or not hasattr(data, "__getitem__")
-        or isinstance(data, (str, bytes))
-    ):
-        raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__}")
+        kinds = ", ".join(map(str, data))
+        raise _unexpected(f"a {type(data).__name__} with {kinds}: choose one")
+    is_sequence = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not is_sequence or isinstance(data, (str, bytes)):
+        raise _unexpected(type(data).__name__)
     if type(data).__module__.partition(".")[0] == "datasets" and data.format["type"] is None:
         from smoothcert.data.huggingface import HuggingFaceDataset
 
-        return HuggingFaceDataset(
-            data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset"
-        )
+        name = getattr(data.info, "dataset_name", None) or "datasets.Dataset"
+        return HuggingFaceDataset(data, name=name)
     return _checked(WrappedDataset(data))
 
 
+def _unexpected(value: str) -> InvalidInput:
+    return InvalidInput("not-data", f"{_EXPECTED}, got {{value}}", value=value)
+
+
 class WrappedDataset:
-    """A data set around a sequence of the caller, which is a `Dataset` itself if it has a `fingerprint`."""
+    """A data set around a sequence of the caller.
+
+    A sequence with a `fingerprint` is a `Dataset` itself, so we keep what it says about itself.
+    """
 
     name: str
     class_names: tuple[str, ...] | None = None
@@ -70,40 +86,35 @@ class WrappedDataset:
     def __init__(self, data: Sequence[Any]) -> None:
         self._data = data
         self._warned = False
-        self.in_memory = type(data) in (
-            list,
-            tuple,
-            torch_data.TensorDataset,
-        )  # a subclass may read files
+        # A subclass of these may read files.
+        self.in_memory = type(data) in (list, tuple, torch_data.TensorDataset)
         self.name = type(data).__qualname__
         if hasattr(data, "fingerprint"):
-            for known in ("name", "class_names", "fingerprint", "labels", "levels", "check_shapes"):
-                if hasattr(data, known):
-                    setattr(self, known, getattr(data, known))
+            _copy(_ABOUT_ITSELF, data, self)
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         index = range(len(self))[index]
-        given, label = _split(self.row(index), f"input {index} of {self.name}")
-        x = as_input(given)
+        values, label = _split(self.row(index), f"input {index} of {self.name}")
+        x = as_input(values)
         if not self._warned:
             self._warned = outside(x, name=f"input {index} of {self.name}", stacklevel=2)
         return x, _as_label(label, index)
 
     def row(self, index: int) -> Any:
-        """What the caller's data has at an index. An error of the caller's code is reported with this index."""
-        with users_code(f"reading input {index} of {self.name}"):
+        """What the caller's data has at an index, which is named if the caller's code fails."""
+        with user_errors(f"reading input {index} of {self.name}"):
             return self._data[index]
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of inputs and labels.
 
-        Data in memory is hashed completely unless it is large. Other data runs code of the user for each input and may
-        read files, so only a few inputs are read. An input that cannot be read is hashed as such: it must not stop a
-        run that does not certify it.
+        Data in memory is hashed completely unless it is large. Other data runs code of the user for
+        each input and may read files, so only a few inputs are read. An input that cannot be read
+        is hashed as such: it must not stop a run that does not certify it.
         """
         digest = hashlib.sha256(str(len(self)).encode())
         size = len(self) * first_readable(self).nbytes if self.in_memory else None
@@ -127,9 +138,7 @@ class LabelledDataset:
     def __init__(self, data: Dataset, labels: Sequence[Any]) -> None:
         self._data = data
         self.labels = np.array([_as_label(label, index) for index, label in enumerate(labels)])
-        for known in ("name", "class_names", "levels", "check_shapes", "in_memory"):
-            if hasattr(data, known):
-                setattr(self, known, getattr(data, known))
+        _copy(("name", "class_names", "levels", "check_shapes", "in_memory"), data, self)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -140,27 +149,33 @@ class LabelledDataset:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the data set and the labels."""
-        return hashlib.sha256(
-            f"{self._data.fingerprint} {self.labels.tolist()}".encode()
-        ).hexdigest()
+        both = f"{self._data.fingerprint} {self.labels.tolist()}"
+        return hashlib.sha256(both.encode()).hexdigest()
+
+
+def _copy(names: Sequence[str], source: object, target: object) -> None:
+    """Copy the attributes that the source has."""
+    for name in names:
+        if hasattr(source, name):
+            setattr(target, name, getattr(source, name))
 
 
 def _checked(dataset: WrappedDataset) -> WrappedDataset:
     """The data set, after a check that its first input has the right form and stays the same."""
     if not len(dataset):
-        raise InvalidInput("the data is empty")
+        raise InvalidInput("no-data", "the data is empty")
     try:
         dataset.row(0)
     except InvalidInput:  # it is damaged, which does not matter unless it is certified
         return dataset
     first = dataset[0][0]
-    if dataset.in_memory or not bool(
-        first.isfinite().all()
-    ):  # NaN differs from itself; it has a message of its own
-        return dataset
+    if dataset.in_memory or not bool(first.isfinite().all()):
+        return dataset  # NaN differs from itself; it is refused if it is certified
     if any(not torch.equal(first, dataset[0][0]) for _ in range(_REPEATED_READS)):
         raise InvalidInput(
-            f"input 0 of {dataset.name} changes from one reading to the next: use no random transforms"
+            "changing-input",
+            "input 0 of {name} changes from one reading to the next: use no random transforms",
+            name=dataset.name,
         )
     return dataset
 
@@ -168,39 +183,46 @@ def _checked(dataset: WrappedDataset) -> WrappedDataset:
 def _split(row: Any, where: str) -> tuple[Any, Any]:
     """Input and label of one entry of the caller's data."""
     if isinstance(row, Mapping):
-        inputs, labels = (
-            [key for key in keys if key in row] for keys in (_INPUT_KEYS, _LABEL_KEYS)
-        )
-        if len(inputs) == 1 and len(labels) <= 1:
-            return row[inputs[0]], row[labels[0]] if labels else None
-        raise InvalidInput(
-            f"{where} is a dictionary with {', '.join(map(str, row)) or 'nothing'}: it needs one of "
-            f"{', '.join(_INPUT_KEYS)} and at most one of {', '.join(_LABEL_KEYS)}"
-        )
+        return _split_mapping(row, where)
     if _is_array(row) or isinstance(row, Image.Image):
         return row, None
-    if (
-        isinstance(row, (tuple, list))
-        and len(row) in (1, 2)
-        and not isinstance(row[0], (int, float))
-    ):
-        return row[0], row[1] if len(row) == 2 else None
-    found = f"{len(row)} values" if isinstance(row, (tuple, list)) else type(row).__name__
-    raise InvalidInput(f"{_EXPECTED}, got {found} as {where}")
+    if not isinstance(row, (tuple, list)):
+        raise _unexpected(f"{type(row).__name__} as {where}")
+    if len(row) not in (1, 2) or isinstance(row[0], (int, float)):
+        raise _unexpected(f"{len(row)} values as {where}")
+    return row[0], row[1] if len(row) == 2 else None
+
+
+def _split_mapping(row: Mapping[Any, Any], where: str) -> tuple[Any, Any]:
+    """Input and label of a dictionary, by their usual names."""
+    inputs = [key for key in _INPUT_KEYS if key in row]
+    labels = [key for key in _LABEL_KEYS if key in row]
+    if len(inputs) != 1 or len(labels) > 1:
+        raise InvalidInput(
+            "unknown-keys",
+            "{where} is a dictionary with {keys}: it needs one of {inputs} and at most one of "
+            "{labels}",
+            where=where,
+            keys=", ".join(map(str, row)) or "nothing",
+            inputs=", ".join(_INPUT_KEYS),
+            labels=", ".join(_LABEL_KEYS),
+        )
+    return row[inputs[0]], row[labels[0]] if labels else None
 
 
 def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
-    if (
-        not hasattr(data, "__len__")
-        or not hasattr(labels, "__len__")
-        or isinstance(labels, (Mapping, Set))
-    ):
-        raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__} and {type(labels).__name__}")
+    have_lengths = hasattr(data, "__len__") and hasattr(labels, "__len__")
+    if not have_lengths or isinstance(labels, (Mapping, Set)):
+        raise _unexpected(f"{type(data).__name__} and {type(labels).__name__}")
+    _check.unmasked("labels", labels)
     inputs = data if _is_array(data) and data.ndim else as_dataset(data)
     if len(inputs) != len(labels):
         raise InvalidInput(
-            f"there are {len(inputs)} inputs but {len(labels)} labels: give one label per input"
+            "other-number-of-labels",
+            "there are {inputs} inputs but {labels} labels: give one label per input",
+            inputs=len(inputs),
+            labels=len(labels),
         )
     if not _is_array(inputs):
         return LabelledDataset(inputs, labels)
@@ -209,34 +231,38 @@ def _with_labels(data: Any, labels: Any) -> Dataset:
 
 
 def _is_inputs_and_labels(data: Any) -> bool:
-    """Whether the data is inputs and their labels. It could also be two inputs, or two pairs of input and label."""
+    """Whether the data is inputs and their labels.
+
+    It could also be two inputs, or two pairs of input and label.
+    """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         return False
     inputs, labels = data
-    if _is_array(inputs) and _is_array(labels):
-        alike = (
-            labels.shape == inputs.shape
-            and as_array(inputs).dtype.kind == as_array(labels).dtype.kind
-        )
-        return inputs.ndim > 1 and not alike
-    if _is_array(inputs):
-        return inputs.ndim > 1 and isinstance(labels, (tuple, list))
-    are_labels = isinstance(labels, (tuple, list, np.ndarray, Tensor)) and all(
-        map(_is_one_value, labels)
-    )
-    return are_labels and hasattr(inputs, "__len__")
+    if not isinstance(labels, (tuple, list, np.ndarray, Tensor)):
+        return False
+    if not _is_array(inputs):
+        return hasattr(inputs, "__len__") and all(map(_is_one_value, labels))
+    if inputs.ndim < 2:
+        return False
+    return not _is_array(labels) or not _are_alike(as_array(inputs), as_array(labels))
+
+
+def _are_alike(a: NDArray[np.generic], b: NDArray[np.generic]) -> bool:
+    return a.shape == b.shape and a.dtype.kind == b.dtype.kind
 
 
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
     """The data set of a loader that hands out all of it, unchanged."""
+    samplers = (torch_data.SequentialSampler, torch_data.RandomSampler)
     if (
-        not isinstance(loader.sampler, (torch_data.SequentialSampler, torch_data.RandomSampler))
+        not isinstance(loader.sampler, samplers)
         or type(loader.batch_sampler) is not torch_data.BatchSampler
         or loader.collate_fn is not torch_data.default_collate
     ):
         raise InvalidInput(
-            "a DataLoader over a stream, or with a sampler or a collate_fn of its own, does not say which inputs to "
-            "certify: give a data set, or a torch.utils.data.Subset of it"
+            "unusual-loader",
+            "a DataLoader over a stream, or with a sampler or a collate_fn of its own, does not say "
+            "which inputs to certify: give a data set, or a torch.utils.data.Subset of it",
         )
     return loader.dataset
 
@@ -252,9 +278,13 @@ def _is_one_value(value: Any) -> bool:
 def _as_label(label: Any, index: int) -> int:
     if label is None:
         return NO_CLASS
+    _check.unmasked(f"the label of input {index}", label)
     values = np.ravel(label.cpu() if isinstance(label, Tensor) else label).tolist()
     if len(values) != 1:
         raise InvalidInput(
-            f"the label of input {index} must be the number of its class, got {len(values)} values"
+            "not-one-label",
+            "the label of input {id} must be the number of its class, got {count} values",
+            id=index,
+            count=len(values),
         )
     return _check.whole(f"the label of input {index}", values[0], least=NO_CLASS)

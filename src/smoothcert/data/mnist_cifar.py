@@ -1,4 +1,7 @@
-"""MNIST, Fashion-MNIST and CIFAR-10 in their original files, which torchvision downloads once and checks."""
+"""MNIST, Fashion-MNIST and CIFAR-10 in their original files.
+
+torchvision downloads the files once and checks them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from numpy.typing import NDArray
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.errors import InvalidInput, first_line, needs
 
-_DEBIAN = "/usr/share/datasets/fashion-mnist"  # of the package dataset-fashion-mnist
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
 CLOTHES = (
     "T-shirt/top",
@@ -57,43 +59,48 @@ def load_mnist(place: str | None, *, train: bool) -> ArrayDataset:
 
 
 def load_fashion_mnist(place: str | None, *, train: bool) -> ArrayDataset:
-    """Fashion-MNIST (Xiao et al. 2017). Without a place, the test part is the bundled 500 images."""
+    """Fashion-MNIST (Xiao et al. 2017). Without a place, the test part is 500 bundled images."""
     name = "fashion-mnist"
     if place is None and not train:
         return load_npz(BUNDLED, name=name, class_names=CLOTHES)
-    place = place or (_DEBIAN if Path(_DEBIAN).is_dir() else downloaded(name))
-    return _load_idx(place, train=train, name=name, class_names=CLOTHES)
+    return _load_idx(place or downloaded(name), train=train, name=name, class_names=CLOTHES)
 
 
 def load_cifar10(place: str | None, *, train: bool) -> ArrayDataset:
     """CIFAR-10 (Krizhevsky 2009), the python version or the binary version."""
     place = place or downloaded("cifar10")
-    batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
-    for folder in (
-        Path(place),
-        Path(place, "cifar-10-batches-py"),
-        Path(place, "cifar-10-batches-bin"),
-    ):
-        for suffix, read in (("", _read_python), (".bin", _read_binary)):
-            if (folder / f"{batches[0]}{suffix}").is_file():
-                files = _require(
-                    folder, [f"{batch}{suffix}" for batch in batches], _DOWNLOAD_CIFAR10
-                )
-                images, labels = map(np.concatenate, zip(*map(read, files), strict=True))
-                return ArrayDataset(
-                    images.reshape(-1, 3, 32, 32), labels, name="cifar10", class_names=_OBJECTS
-                )
+    names = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
+    folder, suffix = _find_cifar10(place, names[0])
+    files = _require(folder, [name + suffix for name in names], _DOWNLOAD_CIFAR10)
+    read = _read_binary if suffix else _read_python
+    batches = [read(file) for file in files]
+    images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
+    labels = np.concatenate([labels for _, labels in batches])
+    return ArrayDataset(images, labels, name="cifar10", class_names=_OBJECTS)
+
+
+def _find_cifar10(place: str, name: str) -> tuple[Path, str]:
+    """The folder that holds a batch, and the suffix of its files: "" or ".bin"."""
+    for subfolder in ("", "cifar-10-batches-py", "cifar-10-batches-bin"):
+        for suffix in ("", ".bin"):
+            if Path(place, subfolder, name + suffix).is_file():
+                return Path(place, subfolder), suffix
     raise InvalidInput(
-        f"no CIFAR-10 at {place} (looked for {batches[0]} and {batches[0]}.bin): {_DOWNLOAD_CIFAR10}"
+        "no-cifar10",
+        "no CIFAR-10 at {place} (looked for {name} and {name}.bin): {download}",
+        place=place,
+        name=name,
+        download=_DOWNLOAD_CIFAR10,
     )
 
 
 def downloaded(name: str) -> str:
-    """The folder with the files of a data set. Files that are missing or damaged are downloaded."""
-    files = files_of(name)
-    folder = Path(os.environ.get("SMOOTHCERT_DATA") or Path.home() / ".cache" / "smoothcert", name)
+    """The folder with the files of a data set. Missing or damaged files are downloaded."""
+    files = _files_of(name)
     from torchvision.datasets.utils import download_url
 
+    cache = os.environ.get("SMOOTHCERT_DATA") or Path.home() / ".cache" / "smoothcert"
+    folder = Path(cache, name)
     for url, md5 in files.items():
         file = folder / url.rpartition("/")[2]
         try:
@@ -103,13 +110,17 @@ def downloaded(name: str) -> str:
                     archive.extractall(folder, filter="data")
         except (OSError, URLError, RuntimeError, tarfile.TarError) as error:
             raise InvalidInput(
-                f"cannot download {name} from {url} ({first_line(error)}): check the connection, or give the folder "
-                f"with its files, as in {name}:DIR"
+                "download-failed",
+                "cannot download {name} from {url} ({reason}): check the connection, or give the "
+                "folder with its files, as in {name}:DIR",
+                name=name,
+                url=url,
+                reason=first_line(error),
             ) from None
     return str(folder)
 
 
-def files_of(name: str) -> dict[str, str]:
+def _files_of(name: str) -> dict[str, str]:
     """Where torchvision finds each file of a data set, and its MD5."""
     with needs("vision", what=f"the download of {name}"):
         from torchvision.datasets import CIFAR10, MNIST, FashionMNIST
@@ -122,8 +133,15 @@ def files_of(name: str) -> dict[str, str]:
 
 def _require(folder: Path, names: list[str], download: str) -> list[Path]:
     """The paths of files in a folder, after a check that all of them exist."""
-    if missing := [name for name in names if not (folder / name).is_file()]:
-        raise InvalidInput(f"{folder} has no {', '.join(missing)}: {download}")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise InvalidInput(
+            "missing-files",
+            "{folder} has no {missing}: {download}",
+            folder=folder,
+            missing=", ".join(missing),
+            download=download,
+        )
     return [folder / name for name in names]
 
 
@@ -132,31 +150,27 @@ def _load_idx(
 ) -> ArrayDataset:
     """Images and labels from two of the four files that MNIST and its relatives have."""
     part = "train" if train else "t10k"
-    files = _require(
-        Path(folder), [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"], _DOWNLOAD
-    )
-    images, labels = map(read_idx, files)
+    names = [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"]
+    images, labels = map(read_idx, _require(Path(folder), names, _DOWNLOAD))
     return ArrayDataset(images, labels, name=name, class_names=class_names)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read a gzipped IDX file of bytes.
 
-    The file consists of two zeros, the type 8, the number of axes, the length of each axis as a big-endian integer, and
-    the data.
+    The file consists of two zeros, the type 8, the number of axes, the length of each axis as a
+    big-endian integer, and the data.
     """
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(f"{path} cannot be read as a gzip file ({error}): {_DOWNLOAD}") from None
+        raise _damaged(path, f"it cannot be read as a gzip file ({error})", _DOWNLOAD) from None
     if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
-        raise InvalidInput(f"{path} is not an IDX file of bytes: {_DOWNLOAD}")
+        raise _damaged(path, "it is not an IDX file of bytes", _DOWNLOAD)
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
     if values.size != shape.prod():
-        raise InvalidInput(
-            f"{path} is damaged: it holds {values.size} of {shape.prod()} bytes: {_DOWNLOAD}"
-        )
+        raise _damaged(path, f"it holds {values.size} of {shape.prod()} bytes", _DOWNLOAD)
     return values.reshape(tuple(shape))
 
 
@@ -164,9 +178,8 @@ def _read_binary(file: Path) -> _Batch:
     """Read records of one byte for the label and 3,072 bytes for the pixels."""
     content = np.fromfile(file, np.uint8)
     if not content.size or content.size % (1 + _PIXELS):
-        raise InvalidInput(
-            f"{file} is damaged: {content.size} bytes are not a multiple of an image: {_DOWNLOAD_CIFAR10}"
-        )
+        reason = f"{content.size} bytes are not a multiple of an image"
+        raise _damaged(file, reason, _DOWNLOAD_CIFAR10)
     records = content.reshape(-1, 1 + _PIXELS)
     return records[:, 1:], records[:, 0]
 
@@ -176,16 +189,26 @@ def _read_python(file: Path) -> _Batch:
     try:
         with file.open("rb") as opened:
             content = _ArraysOnly(opened, encoding="bytes").load()
-        images, labels = content[b"data"], np.asarray(content[b"labels"], np.int64)
+        images = content[b"data"]
+        labels = np.asarray(content[b"labels"], np.int64)
         if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
             raise ValueError(f"data of shape {images.shape}")
     except InvalidInput:
         raise
     except Exception as error:  # a damaged pickle can raise any error
-        raise InvalidInput(
-            f"{file} is not a batch of CIFAR-10, or it is damaged ({error!r}): {_DOWNLOAD_CIFAR10}"
-        ) from None
+        reason = f"it is not a batch of CIFAR-10 ({error!r})"
+        raise _damaged(file, reason, _DOWNLOAD_CIFAR10) from None
     return images, labels
+
+
+def _damaged(path: Path, reason: str, download: str) -> InvalidInput:
+    return InvalidInput(
+        "damaged-file",
+        "{path} is damaged: {reason}: {download}",
+        path=path,
+        reason=reason,
+        download=download,
+    )
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -204,6 +227,9 @@ class _ArraysOnly(pickle.Unpickler):
             return self._ALLOWED[module_name, global_name]
         except KeyError:
             raise InvalidInput(
-                f"the batch asks for {module_name}.{global_name}, which CIFAR-10 does not contain, so it is not "
-                f"loaded: {_DOWNLOAD_CIFAR10}"
+                "unsafe-pickle",
+                "the batch asks for {object}, which CIFAR-10 does not contain, so it is not loaded: "
+                "{download}",
+                object=f"{module_name}.{global_name}",
+                download=_DOWNLOAD_CIFAR10,
             ) from None

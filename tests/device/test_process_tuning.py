@@ -19,7 +19,7 @@ print(sum(thread.name == "smoothcert-openmp" for thread in threading.enumerate()
 
 
 @pytest.mark.parametrize(
-    ("settings", "teams"),
+    ("settings", "sleeping_teams"),
     [
         ({}, "1"),
         ({"GOMP_SPINCOUNT": "1000"}, "0"),
@@ -27,8 +27,8 @@ print(sum(thread.name == "smoothcert-openmp" for thread in threading.enumerate()
         ({"OMP_NUM_THREADS": "1"}, "0"),
     ],
 )
-def test_threads_rest_soon_although_torch_was_imported_before_unless_the_user_decides(
-    settings, teams
+def test_busy_waiting_is_short_although_torch_was_imported_before_unless_the_user_decides(
+    settings, sleeping_teams
 ):
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names}
@@ -39,4 +39,4 @@ def test_threads_rest_soon_although_torch_was_imported_before_unless_the_user_de
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == teams
+    assert done.stdout.strip() == sleeping_teams

@@ -38,7 +38,7 @@ def unit(noise):
 @settings(max_examples=60, deadline=None)
 def test_the_radius_of_two_classes_is_where_they_lie_on_the_curve(noise, r, b):
     radius = r * unit(noise)
-    a = float(noise.tie_curve(radius, b)[0])
+    a = float(noise.trade_off(radius, b)[0])
     if a + b < 1:
         assert noise.radius_between(a, b) == pytest.approx(radius, rel=1e-7)
         assert (
@@ -52,10 +52,10 @@ def test_the_radius_of_two_classes_is_where_they_lie_on_the_curve(noise, r, b):
 @given(r=scaled, b=rivals, c=st.floats(1e-6, 0.999), larger=st.floats(1, 2))
 @settings(max_examples=60, deadline=None)
 def test_a_curve_lies_below_each_of_its_tangents_and_grows_with_the_radius(noise, r, b, c, larger):
-    h, slope = noise.tie_curve(r * unit(noise), np.array([b, c]))
+    h, slope = noise.trade_off(r * unit(noise), np.array([b, c]))
     assert h[1] <= h[0] + slope[0] * (c - b) + 1e-12
     assert np.all(h >= [b, c] - np.spacing(1.0))
-    assert np.all(noise.tie_curve(larger * r * unit(noise), np.array([b, c]))[0] >= h * (1 - 1e-12))
+    assert np.all(noise.trade_off(larger * r * unit(noise), np.array([b, c]))[0] >= h * (1 - 1e-12))
 
 
 @curves
@@ -63,7 +63,7 @@ def test_a_curve_lies_below_each_of_its_tangents_and_grows_with_the_radius(noise
 @settings(max_examples=60, deadline=None)
 def test_the_slope_is_the_derivative(noise, r, b):
     radius, step = r * unit(noise), 1e-6 * b
-    (low, _, high), (before, slope, after) = noise.tie_curve(
+    (low, _, high), (before, slope, after) = noise.trade_off(
         radius, np.array([b - step, b, b + step])
     )
     assert (high - low) / (2 * step) == pytest.approx(
@@ -74,7 +74,7 @@ def test_the_slope_is_the_derivative(noise, r, b):
 @curves
 def test_at_radius_0_classes_tie_where_they_are_equally_likely(noise):
     b = np.array([1e-9, 0.1, 0.4, 0.9])
-    h, slope = noise.tie_curve(0.0, b)
+    h, slope = noise.trade_off(0.0, b)
     assert h == pytest.approx(b, rel=1e-12)
     assert slope == pytest.approx(np.ones(4), rel=1e-12)
 
@@ -96,7 +96,7 @@ def test_no_set_gains_more_by_an_l1_shift_of_laplace_noise_than_the_curve_says(s
     order = np.argsort(-there / here)  # the best sets, by the Neyman-Pearson lemma
     b, gained = np.cumsum(here[order])[:-1], np.cumsum(there[order])[:-1]
     # h is the curve of two shifts, one of each class: half of the radius for one shift.
-    bound = noise.tie_curve(sum(map(abs, shift)) / 2, np.minimum(b, 1.0))[0]
+    bound = noise.trade_off(sum(map(abs, shift)) / 2, np.minimum(b, 1.0))[0]
     assert np.all(gained <= bound + 1e-12)
     if 0 in shift:
         assert gained == pytest.approx(bound, abs=1e-3)  # a shift along one axis is the worst one

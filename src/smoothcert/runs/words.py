@@ -1,0 +1,105 @@
+"""What a run found and took, in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from smoothcert.errors import number_of
+from smoothcert.plans import Price
+from smoothcert.plans.coverage import caveat
+from smoothcert.runs.results import Results, certified_radii, usual_radii
+from smoothcert.runs.run import Run
+from smoothcert.statistics.metrics import confidence, round_down
+
+_MOST_RADII = 5
+_HIGH_CONFIDENCE = Decimal("0.99")
+"""The confidence in all certificates together is only told if it is higher."""
+
+
+def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
+    """Certified accuracy, or the radii where there are no labels; abstentions, samples and time.
+
+    Args:
+        run: The run.
+        radii: The radii r of certified accuracy. Default: those that the plan decides, or a few
+            steps.
+        seconds: How long the whole command took, if that is known.
+    """
+    lines = [_inputs(run), _robustness(run, radii), _costs(run, seconds)]
+    lines.append(caveat(run.plan) or all_together(run))
+    missing = int(run.missing.sum())
+    if missing:
+        lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
+    return "\n".join(filter(None, lines))
+
+
+def _inputs(run: Run) -> str:
+    """How many inputs there are, how many have no certificate, and the ACR."""
+    inputs = number_of(len(run), "input")
+    if not run.complete:
+        inputs = f"{len(run):,} of {number_of(run.asked, 'input')}"
+    uncertified = "not certified" if run.known_labels else "abstained"
+    parts = [f"{run.path}: {inputs}", f"{int(run.abstained.sum()):,} {uncertified}"]
+    if run.labelled:
+        at_radii = " at the decided radii" if run.decided_radii else ""
+        parts.append(f"ACR {round_down(run.acr)}{at_radii} ({run.noise.norm})")
+        if run.unlabelled:
+            parts.append(f"{run.unlabelled:,} without a label counted as 0")
+    if run.left_out:
+        parts.append(f"{run.left_out:,} unreadable and left out")
+    return ", ".join(parts)
+
+
+def _robustness(run: Run, radii: Sequence[float] | None) -> str:
+    """Certified accuracy at some radii or, without labels, the radii; empty if there are none."""
+    if run.labelled:
+        radii = radii or run.decided_radii or _few_radii(run)
+        shares = zip(radii, run.certified_accuracy(radii), strict=True)
+        shown = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
+        return f"certified accuracy: {shown}"
+    figures = certified_radii(run)
+    if figures is None:
+        return ""
+    shown = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
+    return f"certified radius ({run.noise.norm}): {shown}"
+
+
+def _few_radii(run: Run) -> list[float]:
+    radii = usual_radii([run])
+    return radii if len(radii) <= _MOST_RADII else radii[::2]
+
+
+def _costs(run: Run, seconds: float | None) -> str:
+    samples = f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input"
+    if run.manifest.dtype:
+        samples += f", in {run.manifest.dtype}"
+    took = f"all sampling took {run.total_seconds:.1f} s"
+    if seconds is not None:
+        took += f", this command {seconds:.1f} s"
+    return f"{samples}; {took}"
+
+
+def all_together(run: Run) -> str:
+    """The sentence about all certificates at once; empty where it says little.
+
+    It says much for few inputs, or where alpha was divided over them (`joint`).
+    """
+    together = confidence(run.plan.alpha, run.asked)
+    if together <= _HIGH_CONFIDENCE:
+        return ""
+    return f"all certificates hold together with confidence {together:%}"
+
+
+def bias_of_p(results: Results) -> str | None:
+    """Where sampling stopped, and what that does to the share of votes `p`, in words.
+
+    None if votes did not decide when to stop.
+    """
+    if isinstance(results.certified_by, Price):
+        return (
+            "stopped where votes were bad, so p is too small on average for inputs with few samples"
+        )
+    if results.decided_radii is not None:
+        return "stopped where votes were clear, so p is too large on average for certified inputs"
+    return None

@@ -1,0 +1,139 @@
+"""Two models are certified on more and more inputs, until their difference is clear."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert._files import write_output
+from smoothcert.data import find_dataset, select_ids
+from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.executors import Job, LocalExecutor
+from smoothcert.plans import AtRadii
+from smoothcert.runs.comparison import Comparison, compare_runs
+from smoothcert.runs.journal import FILE
+from smoothcert.runs.progress import Progress
+from smoothcert.runs.run import open_run
+from smoothcert.runs.table import duration
+from smoothcert.runs.writer import locked_journal
+from smoothcert.sampling.streams import key_for
+from smoothcert.smoothed import Settings, Smoothed
+from smoothcert.smoothed.subject import Say
+from smoothcert.tasks.certify import certify
+from smoothcert.tasks.request import smoothed_given
+from smoothcert.tasks.survey import order
+
+_FIRST_INPUTS = 50
+_GROWTH_PER_LOOK = 1.25
+"""How many times as many inputs the next look at the difference has."""
+_MOST_LOOKS = 80
+
+
+def compare_models(
+    a: Any,
+    b: Any,
+    data: Any,
+    labels: Any,
+    *,
+    out: Path,
+    plan: Mapping[str, Any],
+    selection: Mapping[str, Any],
+    architecture: str | None,
+    settings: Settings,
+    about: Mapping[str, Any],
+    on_part: Callable[[Comparison], None],
+) -> Comparison:
+    """Certify two models until their difference is clear. See `smoothcert.compare`."""
+    if settings.get("weights") is not None:
+        raise InvalidInput(
+            "weights-for-both",
+            "{weights} would be for both models: give the checkpoints as the two models",
+            weights=setting("weights"),
+        )
+    decided = AtRadii(
+        **{**plan, "radii": tuple(np.atleast_1d(plan["radii"])), "known_labels": True}
+    )
+    models = [_smoothed(model, architecture, settings) for model in (a, b)]
+    shuffled = order(select_ids(len(find_dataset(data, labels)), **selection), models[0].seed)
+    folders = [out / name for name in _names(a, b)]
+    executors = [_KeptClassifier(), _KeptClassifier()]
+    for inputs in _sizes(folders, len(shuffled)):
+        for smoothed, folder, executor in zip(models, folders, executors, strict=True):
+            certify(
+                smoothed,
+                data,
+                labels,
+                plan=decided,
+                ids=shuffled[:inputs],
+                out=folder,
+                executor=executor,
+                progress=Progress(),
+            )
+            with locked_journal(folder) as journal:
+                journal.write_manifest({"until_clear": True})
+        comparison = compare_runs(*folders, **about)
+        note = f"This took {_costs(comparison, len(shuffled))}."
+        comparison = replace(comparison, notes=(*comparison.notes, note))
+        write_output(out / "comparison.json", json.dumps(comparison.plain(), indent=1).encode())
+        on_part(comparison)
+        if all(difference.verdict != "undecided" for difference in comparison.differences):
+            break
+    return comparison
+
+
+def _sizes(folders: list[Path], most: int) -> Iterator[int]:
+    """How many inputs to look at, one number per look. Earlier looks are not repeated."""
+    before = [open_run(f).asked if (f / FILE).is_file() else 0 for f in folders]
+    seen = min(most, *before)
+    looks = (int(_FIRST_INPUTS * _GROWTH_PER_LOOK**look) for look in range(_MOST_LOOKS))
+    for size in sorted({min(size, most) for size in looks}):
+        if size >= seen:
+            yield size
+
+
+def _costs(comparison: Comparison, inputs: int) -> str:
+    a, b = comparison.a, comparison.b
+    spent = a.samples.sum() + b.samples.sum()
+    took = duration(a.total_seconds + b.total_seconds)
+    return f"{len(a):,} of {inputs:,} inputs in random order, {spent:,} samples and {took}"
+
+
+class _KeptClassifier(LocalExecutor):
+    """Prepares its classifier at the first start, and keeps it for more inputs."""
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        self._prepared_before = self._prepared_before or job.subject.prepare(say)
+        return super().start(job, say)
+
+
+def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoothed:
+    """One of the models, with a noise of its own for this purpose."""
+    if isinstance(model, (str, Path)) and Path(model).is_file():
+        settings = settings | {"weights": model}
+        model = architecture
+    smoothed = smoothed_given(model, settings)
+    return smoothed.asking(seed=key_for(smoothed.seed, "compare"))
+
+
+def _names(a: Any, b: Any) -> list[str]:
+    """Different names of two models that can be names of folders."""
+    names = [_name(a), _name(b)]
+    if names[0] == names[1]:
+        return [f"{names[0]}-a", f"{names[1]}-b"]
+    return names
+
+
+def _name(model: Any) -> str:
+    if isinstance(model, Smoothed):
+        model = model.model
+    name = getattr(model, "name", type(model).__name__)
+    if isinstance(model, (str, Path)):
+        name = Path(model).stem if Path(model).is_file() else str(model)
+    return re.sub(r"[^\w.-]+", "-", name)

@@ -1,0 +1,72 @@
+"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.models.base import in_evaluation_mode
+from smoothcert.training.methods.ascent import ascend, loss_gradient
+from smoothcert.training.methods.base import (
+    Method,
+    Objective,
+    draw_noise,
+    logits_of,
+    natural_loss,
+)
+
+
+@dataclass(frozen=True)
+class SmoothAdv(Method):
+    """Gaussian augmentation with m noisy copies of the adversarial input.
+
+    The copies have the noise that the attack used.
+
+    Args:
+        sigma: The standard deviation of the noise.
+        epsilon: The largest l2 norm of the attack.
+        copies: The number m of noisy copies of each input.
+        steps: The number T of steps of the attack.
+        warmup: Epochs in which epsilon grows to its full size.
+    """
+
+    name: ClassVar[str] = "smoothadv"
+    learning_rate: ClassVar[float] = 0.1
+    input_range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # the attack stays in it
+    sigma: float
+    epsilon: float
+    copies: int
+    steps: int = 10
+    warmup: int = 10
+
+    def __post_init__(self) -> None:
+        _check.fields(self, _check.between, "sigma", "epsilon", low=0)
+        _check.fields(self, _check.whole, "copies", "steps", "warmup", least=1)
+
+    @classmethod
+    def published(cls, sigma: float, **constants: Any) -> Self:
+        """One of the paper's settings for CIFAR-10.
+
+        At sigma 0.25, epsilon = 1 and m = 4; above, epsilon = 2 and m = 2.
+
+        Args:
+            sigma: The standard deviation of the noise.
+            constants: Constants that replace those of the paper.
+        """
+        defaults = {"epsilon": 2.0, "copies": 2}
+        if sigma <= 0.25:
+            defaults = {"epsilon": 1.0, "copies": 4}
+        return cls(sigma, **defaults | constants)
+
+    def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
+        """The loss for a batch; see `Method.objective`."""
+        noise = draw_noise(x, self.copies, self.sigma)
+        epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
+        with in_evaluation_mode(module):  # the attack must not change batch statistics
+            gradient = loss_gradient(module, labels, noise)
+            adversarial = ascend(gradient, x, epsilon=epsilon, steps=self.steps)
+        logits = logits_of(module, adversarial + noise)
+        return Objective(natural_loss(logits, labels), logits)
