@@ -1,7 +1,7 @@
 """Bets that a class A beats its rivals everywhere within a radius, on the votes of A, of a rival B and of all others.
 
-The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's trade-off curve. h is concave,
-so every tangent encloses the false claims:
+The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's trade-off curve.
+h is concave, so every tangent encloses the false claims:
 
     pA - s pB <= k    with s = h'(b0), k = h(b0) - s b0                                                 (tangent)
 
@@ -202,8 +202,8 @@ def _top(values: Array) -> Array:
 def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
     """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has (3, ..., radii).
 
-    Each payoff is divided by the most that it yields under a false claim. That is computed from the trade-off curve itself,
-    not from its tangents, so an audit does not trust them twice.
+    Each payoff is divided by the most that it yields under a false claim. That is computed from the trade-off curve
+    itself, not from its tangents, so an audit does not trust them twice.
     """
     own = np.exp(bet.own)
     rival = np.exp(bet.rival)
