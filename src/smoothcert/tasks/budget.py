@@ -304,7 +304,17 @@ class Spending:
         choices = self._choices(ceiling)
         place = bisect_right(choices, rest / len(left), key=cost) - 1
         plan = self._with(**choices[max(place, 0)])
-        assert plan is not None, "every input has at least what the cheapest plan costs"
+        if plan is None:
+            # Every input has at least what the cheapest plan costs, unless somebody changed this.
+            raise InvalidInput(
+                "damaged-spending",
+                "the record of the budget is damaged: {spent:,} of {total:,} samples are spent, "
+                "and {inputs:,} inputs are left; choose another {out}",
+                spent=self.spent,
+                total=self.total,
+                inputs=len(left),
+                out=setting("out", "DIR"),
+            )
         return plan
 
     def _choices(self, ceiling: int) -> list[dict[str, Any]]:
