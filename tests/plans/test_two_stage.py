@@ -80,7 +80,7 @@ def test_the_pilot_is_one_percent_of_the_ceiling_and_at_least_100(samples, pilot
         ({"pilot": math.nan}, "not-whole", {"name": "pilot"}),
         ({"pilot": "many"}, "not-whole", {"value": "many"}),
         ({"pilot_use": "twice"}, "not-one-of", {"name": "pilot_use", "value": "twice"}),
-        ({"alpha": 2}, "not-between", {"name": "alpha", "value": 2}),
+        ({"alpha": 2}, "not-an-alpha", {"name": "alpha", "value": 2}),
         ({"bound": "third"}, "not-one-of", {"name": "bound", "value": "third"}),
         ({"bound": "runner-up", "pilot_use": "reuse"}, "runner-up-needs-fresh", {}),
     ],

@@ -91,7 +91,7 @@ def test_unanimity_costs_less_when_more_decline_is_agreed():
         ({"samples": True}, "not-whole", {"value": True}),
         ({"samples": 10**10}, "samples-out-of-range", {"samples": 10**10}),
         ({"decline": math.nan}, "not-between", {"name": "decline"}),
-        ({"alpha": 0.95}, "alpha-too-large", {"alpha": 0.95}),
+        ({"alpha": 0.95}, "not-an-alpha", {"value": 0.95}),
     ],
 )
 def test_bad_settings_are_named(settings, code, fields):
