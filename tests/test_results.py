@@ -49,10 +49,9 @@ def test_the_readme_is_short():
 
 
 def test_the_pages_without_the_generated_reference_are_short():
-    pages_by_hand = [
-        page for page in results.ROOT.glob("docs/**/*.md") if page.name != "commands.md"
-    ]
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages_by_hand) <= 30_000
+    pages_by_hand = [page for page in results.ROOT.glob("docs/**/*.md") if page.stem != "commands"]
+    texts = [page.read_text(encoding="utf-8") for page in pages_by_hand]
+    assert sum(len(re.sub("<!--.*?-->", "", text, flags=re.S).split()) for text in texts) <= 30_000
 
 
 def test_every_file_is_shown_and_can_be_made_again():
