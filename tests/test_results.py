@@ -14,7 +14,6 @@ NOT_MEASURED = (
     "| looks | t | votes needed |",  # exact values, which tests compute again
     "| noise | what differs | eps for an ImageNet input",  # bounds, which tests compute again
     "| trap | what it leads to |",
-    "| it rests on | what could go wrong |",  # of the publications
     "| published, certified accuracy at |",  # by others, with their sources
 )
 
