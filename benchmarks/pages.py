@@ -8,14 +8,11 @@ Markers are comments in Markdown. What stands between a marker and its end is wr
     <!-- /figure -->
     <!-- output FILE#KEY -->                                         what a command printed, `{"command": , "text": }`
     <!-- /output -->
-    <!-- sources -->                                                 version and machine of the numbers in sentences
-    <!-- /sources -->
-    takes <!--= FILE rows/plan=fixed/seconds:.1f -->53.6<!--/--> s   one number in a sentence
 
-FILE is a name in docs/results, a pattern (`radii-*`) or several with commas; `FILE#key` shows other rows than `rows`.
-A path has keys, numbers of rows, or `key=value` for the first row with that value; `min PATH` and `max PATH` are over
-all files, and over all rows where the path has `*`. In a column, `*` makes one column for each key. Missing values are
-empty cells.
+FILE is a name in docs/results, a pattern (`radii-*`) or several with commas; `FILE#key` shows other rows than `rows`,
+and `FILE#.` shows the numbers of the file as one row.
+A path has keys or numbers of rows. In a column, `*` makes one column for each key. Missing values are empty cells.
+There are no markers for numbers in sentences: a measured number stands in a table, a figure or an output.
 """
 
 from __future__ import annotations
@@ -33,12 +30,8 @@ from benchmarks.catalog import EXPERIMENTS
 
 PAGES = [results.ROOT / "README.md", *sorted(results.ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(
-    r"(?P<start><!-- (?P<kind>table|figure|output|sources)\b(?P<what>.*?)-->\n)"
+    r"(?P<start><!-- (?P<kind>table|figure|output)\b(?P<what>.*?)-->\n)"
     r"(?P<body>.*?)(?P<end><!-- /(?P=kind) -->)",
-    re.S,
-)
-INLINE = re.compile(
-    r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)",
     re.S,
 )
 FIELD = re.compile(r"\{([^:}]+)(?::([^}]*))?\}")
@@ -64,22 +57,13 @@ def render() -> list[Path]:
 
 def fill(page: Path, text: str) -> str:
     """The text of a page with the present numbers."""
+    write = {"table": _table, "figure": _image, "output": _output}
 
     def block(match: re.Match[str]) -> str:
-        write = {"table": _table, "figure": _image, "output": _output, "sources": _sources}[
-            match["kind"]
-        ]
-        what = text if match["kind"] == "sources" else " ".join(match["what"].split())
-        return match["start"] + write(page, what) + match["end"]
+        what = " ".join(match["what"].split())
+        return match["start"] + write[match["kind"]](page, what) + match["end"]
 
-    def number(match: re.Match[str]) -> str:
-        return (
-            match["start"]
-            + _number(match["file"], match["path"].strip(), match["format"] or "")
-            + match["end"]
-        )
-
-    return INLINE.sub(number, BLOCK.sub(block, text))
+    return BLOCK.sub(block, text)
 
 
 def blocks(text: str) -> Iterator[tuple[str, str, str]]:
@@ -90,17 +74,11 @@ def blocks(text: str) -> Iterator[tuple[str, str, str]]:
 
 def used(text: str) -> set[str]:
     """The result files that a page shows."""
-    shown = {
+    return {
         name
-        for kind, what, _ in blocks(text)
-        if what
-        for name in results.names(re.split("[#:]", what)[0])
+        for _, what, _ in blocks(text)
+        for name in results.names(re.split("[#:]", what)[0].strip())
     }
-    return shown | _inline(text)
-
-
-def _inline(text: str) -> set[str]:
-    return {name for match in INLINE.finditer(text) for name in results.names(match["file"])}
 
 
 def unmarked_tables(text: str) -> Iterator[str]:
@@ -118,40 +96,14 @@ def unmarked_tables(text: str) -> Iterator[str]:
 
 def pick(value: Any, path: str) -> Any:
     """What stands at a path, or None."""
-    return next(iter(_all(value, path)), None)
-
-
-def _all(value: Any, path: str) -> list[Any]:
-    """Everything at a path, where `*` stands for all keys or rows; without values that are None."""
-    found = [value]
     for key in path.split("/"):
-        found = [item for value in found for item in _step(value, key)]
-    return [value for value in found if value is not None]
-
-
-def _step(value: Any, key: str) -> list[Any]:
-    items = (
-        value
-        if isinstance(value, dict)
-        else dict(enumerate(value))
-        if isinstance(value, list)
-        else {}
-    )
-    if key == "*":
-        return list(items.values())
-    name, equal, wanted = key.partition("=")
-    if equal and isinstance(value, list):
-        return [row for row in value if str(row[name]) == wanted][:1]
-    return [items[name] for name in items if str(name) == key]
-
-
-def _number(pattern: str, path: str, format: str) -> str:
-    function, _, among = path.partition(" ")
-    chosen = {"min": min, "max": max}.get(function)
-    files = [results.read(file) or {} for file in results.names(pattern)]
-    found = [value for file in files for value in _all(file["numbers"], among if chosen else path)]
-    assert found, f"no file of docs/results that matches {pattern} has anything at {path}"
-    return f"{chosen(found) if chosen else found[0]:{format}}"
+        items: dict[Any, Any] = {}
+        if isinstance(value, dict):
+            items = value
+        elif isinstance(value, list):
+            items = dict(enumerate(value))
+        value = next((item for name, item in items.items() if str(name) == key), None)
+    return value
 
 
 def _table(page: Path, what: str) -> str:
@@ -166,9 +118,9 @@ def _table(page: Path, what: str) -> str:
     rows: list[dict[str, Any]] = []
     for file in files:
         found = results.read(file) or {}
-        rows += [
-            found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows") or []
-        ]
+        numbers = found["numbers"]
+        shown = [numbers] if key.strip() == "." else pick(numbers, key.strip() or "rows")
+        rows += [found["settings"] | row for row in shown or []]
     titles, cells = [], []
     for column in columns.split("|"):
         title, _, template = (part.strip() for part in column.partition(" = "))
@@ -215,10 +167,6 @@ def _origin(page: Path, files: list[str]) -> str:
         for (version, where), links in groups.items()
     ]
     return f"<small>Measured with {'; with '.join(parts)}.</small>"
-
-
-def _sources(page: Path, text: str) -> str:
-    return _origin(page, sorted(_inline(text))) + "\n"
 
 
 def _figure(what: str) -> tuple[Path, list[dict[str, Any]], str, str]:

@@ -1,8 +1,8 @@
 """Run every snippet of README and docs. If a comment says that it needs other data or a GPU, it is only parsed.
 
 Above a block, `<!-- not run: reason -->` does the latter, and `<!-- output varies -->` runs it without comparing what
-it prints. A block of Python or TOML that begins with `# name.py` is that file. Certification is cut to a few inputs and
-samples.
+it prints. Above a block of text, `<!-- prints -->` says that the Python above it prints this. A block of Python or TOML
+that begins with `# name.py` is that file. Certification is cut to a few inputs and samples.
 """
 
 import ast
@@ -148,13 +148,16 @@ def test_readme_shows_the_two_commands_that_do_all_the_set_up():
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_snippet_works(page, smoothcert):
+def test_every_snippet_works(page, smoothcert, capsys):
     namespace = {"__name__": "snippet"}
     for snippet in _snippets(page):
         if snippet.language == "python":
             ast.parse(snippet.text, snippet.where)
             if snippet.runs:
+                capsys.readouterr()
                 _execute(snippet, namespace)
+        elif snippet.remark == "prints":
+            _compare(snippet, snippet.text, capsys.readouterr().out)
         elif snippet.language == "toml":
             _execute(snippet, namespace)
         elif snippet.language in ("console", "sh", ""):
