@@ -55,6 +55,11 @@ def _trained(
     return Experiment(name, "commands.chain", minutes, needs, settings)
 
 
+BOARD_RADII = {
+    0.25: [0, 0.25, 0.5, 0.75],
+    0.5: [0, 0.5, 1.0, 1.5],
+    1.0: [0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0],
+}
 SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
 BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
 CIFAR10_MODELS = [
@@ -79,6 +84,12 @@ EXPERIMENTS = [
     Experiment("demo", "commands.demo", 1.5),
     Experiment("bundled-models", "cifar10.models", 0.1, "", {"folder": "src/smoothcert/assets"}),
     # CIFAR-10. The first three models have the paper's 24 rows.
+    *(
+        Experiment(
+            f"board-{sigma:.2f}", "board.board", 0.2, "logs", {"sigma": sigma, "radii": radii}
+        )
+        for sigma, radii in BOARD_RADII.items()
+    ),
     Experiment("cifar10-models", "cifar10.models", 0.1, "weights", {"folder": "{weights}"}),
     *(
         Experiment(
