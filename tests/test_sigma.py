@@ -27,7 +27,7 @@ def certify(out, data=(BYTES, LABELS), model=above_half, **settings):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    monkeypatch.setattr("smoothcert.smoothed.smoothed._on_cuda", lambda runtime: True)
+    monkeypatch.setattr("smoothcert.smoothed.subject._on_cuda", lambda runtime: True)
 
 
 class Said(Progress):
@@ -87,7 +87,7 @@ def test_noise_too_large_for_a_grid_is_plain(tmp_path, cuda):
 @pytest.mark.parametrize("on_cuda", [True, False])
 def test_a_resumed_run_keeps_its_noise(tmp_path, noise, on_cuda, monkeypatch):
     begun = certify(tmp_path, noise=noise, limit=4)
-    monkeypatch.setattr("smoothcert.smoothed.smoothed._on_cuda", lambda runtime: on_cuda)
+    monkeypatch.setattr("smoothcert.smoothed.subject._on_cuda", lambda runtime: on_cuda)
     said = Said()
     run = certify(tmp_path, sigma=0.25, progress=said)
     assert run.noise == begun.noise

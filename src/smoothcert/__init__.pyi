@@ -57,7 +57,6 @@ from smoothcert.runs.run import Run as Run
 from smoothcert.runs.run import open_run as open_run
 from smoothcert.runs.table import Table as Table
 from smoothcert.runs.table import table as table
-from smoothcert.smoothed import Smoothed as Smoothed
 from smoothcert.statistics.sample_map import SampleMap as SampleMap
 from smoothcert.tasks.attack import attack as attack
 from smoothcert.tasks.audit import audit as audit
@@ -73,5 +72,6 @@ from smoothcert.tasks.predict import Prediction as Prediction
 from smoothcert.tasks.probe import Level as Level
 from smoothcert.tasks.probe import Probe as Probe
 from smoothcert.tasks.probe import probe as probe
+from smoothcert.tasks.smoothed import Smoothed as Smoothed
 from smoothcert.tasks.survey import Forecast as Forecast
 from smoothcert.training import train as train

@@ -6,15 +6,14 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from tests.refusals import refused
+from tests.subjects import bound
 from torch import nn
 
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.compilation import CapturedGraph, captured
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
-from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier
-from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
 CPU = Runtime.resolve("cpu", batch=64)
@@ -46,9 +45,7 @@ def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch
     )
     with torch.inference_mode(inference):  # the caller may or may not be in inference mode
         runtime = Runtime.resolve("cpu", "float32", "default", 8)
-        subject = Subject(
-            Classifier(nn.Linear(4, 3), 3, "model"), Gaussian(0.5), runtime, torch.zeros(4), seed=0
-        )
+        subject = bound(nn.Linear(4, 3), 3, Gaussian(0.5), runtime, torch.zeros(4))
         engine = subject.prepare().engine(Fixed(100, pilot=10))
         assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
     assert compiled == [[(8, 4)]]

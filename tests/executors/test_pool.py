@@ -4,7 +4,6 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-import torch
 from tests.refusals import refused
 
 from smoothcert import Fixed, Gaussian
@@ -64,7 +63,7 @@ class Scripted(PoolExecutor):
 
 
 def certified(executor, count=20):
-    subject = Subject(None, NOISE, LEFT_OPEN, torch.zeros(2), seed=0)
+    subject = Subject(lambda x: x, noise=NOISE).at(LEFT_OPEN)
     executor.start(Job(subject, None, PLAN), lambda message: None)
     return sorted(
         certificate.id for finished in executor.certify(range(count)) for certificate in finished

@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 from resnets import calibrated, relative_error
+from tests.subjects import bound
 from torch import nn
 
 from smoothcert import Gaussian, GridGaussian, InputSpecific
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
-from smoothcert.models.base import Classifier
 from smoothcert.sampling.sampler import Batch, VoteCounter
 from smoothcert.sampling.streams import PhiloxStream, Segment
-from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
 SHAPE = (3, 32, 32)
@@ -216,10 +215,7 @@ def test_saturated_logits_do_not_keep_a_network_from_the_fast_path(dtype):
 
 def prepared_for(module, *, batch, compile="fast", noise=None):
     runtime = Runtime.resolve("cuda", batch=batch, compile=compile)
-    subject = Subject(
-        Classifier(module, 2, "model"), noise or Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0
-    )
-    return subject.prepare()
+    return bound(module, 2, noise or Gaussian(0.5), runtime, torch.zeros(SHAPE)).prepare()
 
 
 def looks_of(prepared, inputs):

@@ -6,15 +6,14 @@ import torch
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 from tests.refusals import refused
+from tests.subjects import bound
 
 import smoothcert as sc
 from smoothcert.device.runtime import Runtime
-from smoothcert.models.base import Classifier
 from smoothcert.plans import AtRadii, Case, Certificate, Look
 from smoothcert.plans.at_radii import State
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.plans.expected import expected
-from smoothcert.smoothed import Subject
 from smoothcert.statistics.group_sequential import stopping_distribution
 from smoothcert.tasks.audit import fault
 from smoothcert.tasks.replay import from_shares, simulate
@@ -172,9 +171,7 @@ def test_at_most_alpha_of_the_certificates_are_wrong_through_the_real_sampler(
         pilot=0 if known_labels else 9,
     )
     runtime = Runtime.resolve("cpu", "float32", "none", 8192)
-    subject = Subject(
-        Classifier(tied(classes), classes, "model"), NOISE, runtime, torch.zeros(1), seed=1
-    )
+    subject = bound(tied(classes), classes, NOISE, runtime, torch.zeros(1), seed=1)
     engine = subject.prepare().engine(plan)
     wrong = sum(
         not c.abstained for c in engine.certify((id, torch.zeros(1), 0) for id in range(inputs))

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+from tests.subjects import bound
 
 from smoothcert import Gaussian, InputSpecific, Translation
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
-from smoothcert.models.base import Classifier
 from smoothcert.sampling.sampler import Batch, VoteCounter
 from smoothcert.sampling.streams import Segment
-from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
 pytestmark = [
@@ -44,9 +43,7 @@ def inputs():
 
 
 def prepared(runtime):
-    return Subject(
-        Classifier(Undecided(), 2, "model"), Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0
-    ).prepare()
+    return bound(Undecided(), 2, Gaussian(0.5), runtime, torch.zeros(SHAPE)).prepare()
 
 
 def votes(inputs, *, batch=512):

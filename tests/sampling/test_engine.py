@@ -2,14 +2,13 @@ import pytest
 import torch
 from scipy.stats import binom
 from tests.refusals import refused
+from tests.subjects import bound
 
 from smoothcert.device.runtime import Runtime
-from smoothcert.models.base import Classifier
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look, Price
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.sampling.engine import window
-from smoothcert.smoothed import Subject
 
 NOISE = Gaussian(0.5)
 
@@ -21,7 +20,7 @@ def positive(x):
 
 def engine_for(plan, *, batch=4096, model=positive, seed=0, shape=(1,), classes=2):
     runtime = Runtime.resolve("cpu", batch=batch)
-    subject = Subject(Classifier(model, classes, "model"), NOISE, runtime, torch.zeros(shape), seed)
+    subject = bound(model, classes, NOISE, runtime, torch.zeros(shape), seed=seed)
     return subject.prepare().engine(plan)
 
 

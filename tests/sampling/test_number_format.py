@@ -11,8 +11,8 @@ from smoothcert import Gaussian, InputSpecific, Smoothed, certify
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.runs.progress import Display, Progress
 from smoothcert.runs.table import table
-from smoothcert.smoothed import prepare as number_format
-from smoothcert.smoothed.prepare import settle_number_format
+from smoothcert.smoothed import number_format
+from smoothcert.smoothed.number_format import settle_number_format
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not in .0, 1.")
 BFLOAT16 = Runtime("cpu", "bfloat16", "none", 256)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, norm
+from tests.subjects import bound
 
 from smoothcert import (
     Ablation,
@@ -30,8 +31,6 @@ from smoothcert import (
     Uniform,
 )
 from smoothcert.device.runtime import Runtime
-from smoothcert.models.base import Classifier
-from smoothcert.smoothed import Subject
 
 ALPHA, INPUTS = 0.05, 500
 
@@ -40,7 +39,7 @@ def certify(noise, model, inputs, plan, classes=2, labels=None):
     """Certificates of the inputs, in their order."""
     noise = noise.for_shape(tuple(inputs[0].shape))
     runtime = Runtime.resolve("cpu", dtype="float32", batch=4096)
-    subject = Subject(Classifier(model, classes, "model"), noise, runtime, inputs[0], seed=0)
+    subject = bound(model, classes, noise, runtime, inputs[0])
     engine = subject.prepare().engine(plan.for_noise(noise))
     labels = labels or [None] * len(inputs)
     numbered = zip(range(len(inputs)), inputs, labels, strict=True)

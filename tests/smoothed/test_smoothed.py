@@ -163,10 +163,10 @@ def test_classes_are_found_out_where_the_model_returns_logits():
 
 def test_its_text_says_what_is_certified():
     assert repr(smoothed(noise=None, sigma=0.25, dtype="float32")) == (
-        "<Smoothed: positive, 2 classes, sigma=0.25, device=cpu, dtype=float32>"
+        "<Smoothed: positive, 2 classes, sigma=0.25, device=cpu, dtype=float32, batch=500>"
     )
     assert (
-        repr(smoothed(nn.Linear(2, 2), classes=None, device="auto"))
+        repr(smoothed(nn.Linear(2, 2), classes=None, device="auto", batch="auto"))
         == "<Smoothed: Linear, Gaussian(sigma=0.5)>"
     )
     named = sc.Smoothed("fashion-cnn", noise=sc.Laplace(0.2))

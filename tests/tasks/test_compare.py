@@ -9,10 +9,10 @@ from torch import nn
 from smoothcert.plans import AtRadii
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.run import open_run
-from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.certify import certify
 from smoothcert.tasks.compare import compare
+from smoothcert.tasks.smoothed import Smoothed
 
 SETTINGS = {"sigma": 0.25, "device": "cpu", "dtype": "float32", "batch": 500}
 PLAN = {"samples": 300, "alpha": 0.01}

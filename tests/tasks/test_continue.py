@@ -17,8 +17,8 @@ from smoothcert.runs.journal import FILE
 from smoothcert.runs.merge import merge
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
-from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.audit import audit
+from smoothcert.tasks.smoothed import Smoothed
 
 NOISE = sc.Gaussian(0.5)
 SHORT = AtRadii([0, 0.2], 300, bound="runner-up", known_labels=True)

@@ -208,7 +208,7 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
     def settled(runtime, module, inputs, *, classes, noise):
         return replace(runtime, dtype="float32" if noise.sigma > 0.3 else "bfloat16")
 
-    monkeypatch.setattr("smoothcert.smoothed.smoothed.settle_number_format", settled)
+    monkeypatch.setattr("smoothcert.smoothed.subject.settle_number_format", settled)
     data = (np.array([[0.5, 0.0]], np.float32), [1])
     used = []  # the last format before the result for each sigma
     found = sc.probe(

@@ -111,18 +111,13 @@ def _parameters(
 ) -> Iterator[inspect.Parameter]:
     """The parameters of a function, or of a group, as typer takes them."""
     hints = get_type_hints(of, include_extras=True)
-    _, *sections = _SECTION.split(inspect.getdoc(of) or "")
     parameters = dict(inspect.signature(of).parameters)
+    helped = {"json": {"help": "Print JSON instead of a table."}}
     if hints.get("return") is Output:
         parameters["json"], hints["json"] = _JSON, bool
-    helped = {"json": {"help": "Print JSON instead of a table."}} | {
-        name: {
-            "help": " ".join(text.split()),
-            "rich_help_panel": None if title == "Args" else title,
-        }
-        for title, section in zip(sections[::2], sections[1::2], strict=True)
-        for name, text in _ENTRY.findall(section)
-    }
+    # A group also has the fields of its base classes, and their docstrings.
+    for documented in reversed(of.__mro__) if isinstance(of, type) else [of]:
+        helped |= _help_texts(documented.__doc__)
     for name, parameter in parameters.items():
         if name in groups:
             yield from _parameters(groups[name], {})
@@ -140,6 +135,19 @@ def _parameters(
         yield parameter.replace(
             annotation=Annotated[kind, info], kind=inspect.Parameter.KEYWORD_ONLY
         )
+
+
+def _help_texts(docstring: str | None) -> dict[str, dict[str, Any]]:
+    """The help of each parameter, and its panel: the title of its section."""
+    _, *sections = _SECTION.split(inspect.cleandoc(docstring or ""))
+    return {
+        name: {
+            "help": " ".join(text.split()),
+            "rich_help_panel": None if title == "Args" else title,
+        }
+        for title, section in zip(sections[::2], sections[1::2], strict=True)
+        for name, text in _ENTRY.findall(section)
+    }
 
 
 def _number(text: str) -> float:

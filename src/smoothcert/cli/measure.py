@@ -111,11 +111,11 @@ def bench(
         data: Inputs to use. Default: random ones.
         seconds: Seconds for each measurement.
     """
-    from smoothcert.smoothed import Smoothed
+    from smoothcert.smoothed import Subject
     from smoothcert.tasks.bench import bench
 
     imported = time.perf_counter() - STARTED
-    smoothed = Smoothed(**subject.settings(), noise=noise.build())
+    smoothed = Subject(**subject.settings(), noise=noise.build())
     loaded = time.perf_counter() - STARTED
     found = bench(
         smoothed,

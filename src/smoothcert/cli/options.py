@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
 from smoothcert._registry import defining_module
+from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.cli.command import Group
 from smoothcert.errors import InvalidInput, did_you_mean
 
@@ -56,40 +57,27 @@ def numbers(name: str, text: str | None) -> list[float] | None:
         raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
-@dataclass(frozen=True)
-class SubjectOptions(Group):
-    """The classifier and how it is run: the settings of `Smoothed` without the noise.
+_SettingsOptions: Any = make_dataclass(
+    "_SettingsOptions",
+    [
+        ("model", str | None, None),
+        *((name, kind, DEFAULTS[name]) for name, kind in OPTIONS.items()),
+    ],
+    bases=(Group,),
+    namespace={"__doc__": Settings.__doc__},
+    frozen=True,
+)
+
+
+class SubjectOptions(_SettingsOptions):  # type: ignore[misc]
+    """The classifier and its `Settings`, without the noise.
 
     Args:
-        model: fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME,
-            timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. The function
-            takes no arguments and returns the model. Not needed if the --weights contain it.
-        weights: A checkpoint (.safetensors, .pth, .pth.tar).
-        classes: The number of classes, if the model returns labels.
-        denoiser: Removes the noise before the model sees an input: weights of train --method
-            denoiser, hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion and
-            guided-diffusion, file.py:function or package.module:function.
-        stochastic: The model is random by design. Its random numbers then depend on the noisy input alone, and inputs
-            are classified one at a time. A module of your own function stays in the mode in which it is returned, so
-            dropout can be on.
-        seed: The key of the noise: the same seed draws the same noise.
-        dtype: Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of
-            float32, else float32; float64 for a model that is in float64.
-        batch: Rows per forward pass. Default: chosen by measuring.
-        compile: How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA.
-            default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.
+        model: fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110,
+            torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or
+            package.module:function. The function takes no arguments and returns the model. Not
+            needed if the --weights contain it.
     """
-
-    model: str | None = None
-    weights: str | None = None
-    classes: int | None = None
-    denoiser: str | None = None
-    stochastic: bool = False
-    seed: int = 0
-    device: Device = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
-    batch: str = "auto"
-    compile: Literal["auto", "none", "fast", "default", "max"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from smoothcert import _check
 from smoothcert.compat.cohen import SmoothedCache, plan_for, vote
 from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.smoothed import Smoothed
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.certify import certify
 
 
@@ -70,7 +70,7 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         normalize.deviation = torch.from_numpy(deviation)
         return normalize
 
-    def _smoothed(self, batch_size: int) -> Smoothed:
+    def _smoothed(self, batch_size: int) -> Subject:
         self._cache.settle(self._network, self.scale, self.nb_classes)
         return self._cache.smoothed(batch_size, None, self.input_shape)
 

@@ -21,7 +21,7 @@ from smoothcert import _check
 from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan, SingleDraw
-from smoothcert.smoothed import Smoothed
+from smoothcert.smoothed import Subject
 from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
 
@@ -79,7 +79,7 @@ class Smooth:
         self._cache = SmoothedCache(seed=seed, denoiser=denoiser)
         self._cache.settle(base_classifier, sigma, num_classes)
 
-    def _smoothed(self, x: Tensor, batch_size: int) -> Smoothed:
+    def _smoothed(self, x: Tensor, batch_size: int) -> Subject:
         self._cache.settle(self.base_classifier, self.sigma, self.num_classes)
         return self._cache.smoothed(batch_size, x, x.shape)
 
@@ -139,12 +139,12 @@ class SmoothedCache:
         if self._subject == (model, sigma, classes):
             return
         settings = {"noise": Gaussian(sigma), "classes": classes, **self._settings}
-        self._settled = Smoothed(model, compile="none", device="cpu", **settings)
-        self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
+        self._settled = Subject(model, compile="none", device="cpu", pad=False, **settings)
+        self._smoothed: dict[tuple[int, str, str], Subject] = {}
         self._model = model
         self._subject = (model, sigma, classes)
 
-    def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Smoothed:
+    def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Subject:
         """The smoothed classifier for batches of this size, or more for small inputs.
 
         Args:
@@ -163,8 +163,8 @@ class SmoothedCache:
         dtype = _FORMATS.get(getattr(weight, "dtype", torch.float32), "float32")
         key = (batch, device, dtype)
         if key not in self._smoothed:
-            self._smoothed[key] = self._settled.asking(
-                batch=batch, batch_at_most=True, device=device, dtype=dtype
+            self._smoothed[key] = self._settled.with_settings(
+                batch=batch, device=device, dtype=dtype
             )
         return self._smoothed[key]
 
@@ -177,9 +177,7 @@ def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -
     return InputSpecific(samples, pilot=pilot, alpha=alpha, decline=decline)
 
 
-def vote(
-    smoothed: Smoothed, x: Any, *, samples: int, alpha: float
-) -> list[tuple[int | None, bool]]:
+def vote(smoothed: Subject, x: Any, *, samples: int, alpha: float) -> list[tuple[int | None, bool]]:
     """The class with most votes among `samples` for each input, and whether it leads beyond chance.
 
     This is the test of Cohen et al.: if the two leading classes were equally likely, they would

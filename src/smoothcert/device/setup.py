@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import torch
+
+Say: TypeAlias = Callable[[str], None]
+"""A function that shows a message to the user."""
 
 _OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")
 

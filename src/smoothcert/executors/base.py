@@ -10,10 +10,11 @@ from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
+from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, UnreadableInput
 from smoothcert.plans import Certificate, Look, Plan, Rule
 from smoothcert.sampling.engine import Begun
-from smoothcert.smoothed.subject import Say, Subject
+from smoothcert.smoothed import Subject
 
 
 @dataclass(frozen=True)

@@ -5,31 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import Say
 from smoothcert.executors.base import Executor, Job, Status
 from smoothcert.plans import Certificate, Rule
 from smoothcert.sampling.engine import Engine
-from smoothcert.smoothed.subject import Prepared, Say
+from smoothcert.smoothed import ReadySubject
 
 
 class LocalExecutor(Executor):
     """Certifies in this process, on one device.
 
     Args:
-        prepared: The subject of the job, if it is prepared already.
+        ready: The subject of the job, if it is prepared already.
     """
 
     _job: Job
-    _prepared: Prepared
+    _ready: ReadySubject
     _engine: Engine
 
-    def __init__(self, prepared: Prepared | None = None) -> None:
-        self._prepared_before = prepared
+    def __init__(self, ready: ReadySubject | None = None) -> None:
+        self._ready_before = ready
 
     def start(self, job: Job, say: Say) -> Runtime:
-        self._prepared = self._prepared_before or job.subject.prepare(say)
+        self._ready = self._ready_before or job.subject.prepare(say)
         self._job = job
-        self._engine = self._prepared.engine(job.plan, seed=job.subject.seed)
-        return self._prepared.subject.runtime
+        self._engine = self._ready.engine(job.plan, seed=job.subject.seed)
+        return self._ready.runtime
 
     def certify(
         self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
@@ -57,6 +58,6 @@ class LocalExecutor(Executor):
         plan = plan or self._job.plan
         seed = self._job.subject.seed if seed is None else seed
         if self._engine.sampler.counter.stream.seed != seed:
-            self._engine = self._prepared.engine(plan, seed=seed)
+            self._engine = self._ready.engine(plan, seed=seed)
         self._engine.plan = plan
         return self._engine

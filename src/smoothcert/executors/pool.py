@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, SmoothcertError, setting
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
 from smoothcert.plans import Certificate, Rule
-from smoothcert.smoothed.subject import Say
 
 Handle = TypeVar("Handle")
 """What identifies a worker: a connection to a process, or a Ray actor."""

@@ -16,11 +16,11 @@ from threading import Thread
 import torch
 
 from smoothcert.device.runtime import Device, Dtype, Runtime
+from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.smoothed.subject import Say
 
 
 class ProcessExecutor(PoolExecutor[Connection]):

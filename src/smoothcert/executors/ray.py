@@ -10,11 +10,11 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert.device.runtime import Device, Dtype, Runtime
+from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, needs, setting
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.smoothed.subject import Say
 
 with needs("ray", what="the Ray executor"):
     import ray

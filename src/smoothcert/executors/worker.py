@@ -114,7 +114,7 @@ class Worker:
                 torch.cuda.set_device(device)  # or every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                subject = replace(self._job.subject, runtime=runtime)
+                subject = self._job.subject.at(runtime)
                 runtime = self._local.start(replace(self._job, subject=subject), say_nothing)
         except Exception as error:
             return Failed.from_error(error)

@@ -1,6 +1,6 @@
 """The subject: a classifier as it is run, resolved, checked and prepared once."""
 
-from smoothcert.smoothed.smoothed import Settings, Smoothed
-from smoothcert.smoothed.subject import Prepared, Subject
+from smoothcert.smoothed.prepare import ReadySubject
+from smoothcert.smoothed.subject import Subject
 
-__all__ = ["Prepared", "Settings", "Smoothed", "Subject"]
+__all__ = ["ReadySubject", "Subject"]

@@ -1,19 +1,18 @@
-"""Prepare a classifier for a run: check it, move it to its device, choose its batch size, compile and capture it."""
+"""Make a subject ready: check it, move it to its device, choose its batch size, compile it."""
 
 from __future__ import annotations
 
 import logging
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import inf, prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import OTHER_FORM, check_labels_of_form, differing_labels
+from smoothcert._agreement import check_labels_of_form
 from smoothcert._user_errors import is_our_own, where_raised
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
@@ -27,15 +26,8 @@ from smoothcert.device.runtime import (
     place,
     synchronize,
 )
-from smoothcert.device.setup import SetupClock, is_out_of_memory, say_nothing
-from smoothcert.errors import (
-    InvalidInput,
-    ModelFailed,
-    SmoothcertError,
-    SmoothcertWarning,
-    first_line,
-    setting,
-)
+from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothing
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.outputs import (
     LabelClassifier,
     SeededRows,
@@ -43,27 +35,66 @@ from smoothcert.models.outputs import (
     check_full_batch,
 )
 from smoothcert.noises import Draw, Noise
-from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
+from smoothcert.plans import Rule
+from smoothcert.sampling.engine import Engine, window
+from smoothcert.sampling.sampler import Sampler, VoteCounter
 
 log = logging.getLogger(__name__)
 
 _SMALLEST_BATCH = 64
 _LARGEST_BATCH = {"cuda": 2048, "mps": 1024, "cpu": 1024}
-_CUDA_ELEMENTS = 2**26  # numbers in a batch that keeps a GPU busy: 512 images of 3x224x224
-_LONGEST_BATCH_SECONDS = (
-    0.5  # longer batches would make the progress display and the read-back of votes coarse
-)
-_SMALLEST_GAIN = 0.03  # a larger batch must make a row cheaper by at least this share
+_CUDA_ELEMENTS = 2**26
+"""Numbers in a batch that keeps a GPU busy: 512 images of 3x224x224."""
+_LONGEST_BATCH_SECONDS = 0.5
+"""Longer batches would make the progress display and the read-back of votes coarse."""
+_SMALLEST_GAIN = 0.03
+"""A larger batch must make a row cheaper by at least this share."""
 _TIMING_ROUNDS = 5
 _TIMING_SECONDS = 0.5
-COMPARED_INPUTS = 8
-"""The most inputs that are compared."""
 
-_ROWS = 512
-_ROWS_OF_INPUT = 64
-_COMPARED_ELEMENTS = 2**24
-"""Numbers in one batch on CUDA, where few large batches are much faster than many small ones."""
-_MOST_SECONDS = 2.0
+
+@dataclass(frozen=True)
+class ReadySubject:
+    """A classifier that is ready on its device and counts votes.
+
+    Args:
+        classify: A function from a noisy batch to one class per row.
+        runtime: How it is run: the batch size is chosen, and `compile` names what runs.
+        noise: The smoothing noise.
+        shape: The shape of an input without noise.
+        classes: The number of classes.
+        seed: The key of the noise.
+        pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+    """
+
+    classify: Callable[[Tensor], Tensor]
+    runtime: Runtime
+    noise: Noise
+    shape: tuple[int, ...]
+    classes: int
+    seed: int
+    pad: bool = True
+
+    def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
+        """An engine that certifies inputs by a plan.
+
+        Args:
+            plan: The plan.
+            seed: The key of the noise, in place of that of the subject.
+        """
+        batch = self.runtime.batch
+        takes_one_size = self.runtime.compile != "none" or self.runtime.torch_device.type == "cuda"
+        counter = VoteCounter(
+            self.classify,
+            self.runtime,
+            noise=self.noise,
+            shape=self.shape,
+            classes=self.classes,
+            slots=window(plan.smallest_request or batch, batch, self.shape),
+            seed=self.seed if seed is None else seed,
+            flexible=not (self.pad or takes_one_size),
+        )
+        return Engine(Sampler(counter), plan=plan, noise=self.noise)
 
 
 def prepare(
@@ -71,94 +102,156 @@ def prepare(
     classes: int,
     shape: tuple[int, ...],
     runtime: Runtime,
-    say: Callable[[str], None] = say_nothing,
+    say: Say = say_nothing,
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
     noisy: Tensor | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
-    """Prepare a classifier for batches of one fixed shape. `noisy` are some noisy inputs, to check full batches with.
+    """Prepare a classifier for batches of one fixed shape.
+
+    Args:
+        module: The classifier.
+        classes: The number of classes.
+        shape: The shape of a noisy input.
+        runtime: How to run it.
+        say: Shows messages to the user.
+        clock: Measures the steps.
+        draw: How the noise is drawn, for kernels that draw it themselves.
+        noisy: Some noisy inputs, to check full batches with.
 
     Returns:
-        A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
-        size is a number, and `compile` names what runs, which differs from what was asked for if that failed.
+        A function from a batch to one class per row, and the runtime with the settings that are
+        really used: the batch size is a number, and `compile` names what runs, which differs from
+        what was asked for if that failed.
 
     Raises:
-        InvalidInput: The classifier does not return logits or labels, or the batch does not fit into memory.
+        InvalidInput: The classifier does not return logits or labels, or the batch does not fit
+            into memory.
     """
-    clock = clock or SetupClock()
     tune_process(runtime.torch_device)
-    is_random = isinstance(module, nn.Module) and any(
-        isinstance(part, SeededRows) for part in module.modules()
-    )
-    if is_random:
-        log.info("the classifier is random by design, so it runs with compile=none")
-        runtime = replace(runtime, compile="none")
-    # A function may run Python code on every call, and a CUDA graph would skip that code. So does a random classifier.
-    can_capture = (
-        runtime.torch_device.type == "cuda" and isinstance(module, nn.Module) and not is_random
-    )
-    kernels: KernelClassifier | None = None
+    preparation = _Preparation(module, classes, shape, runtime, say, clock or SetupClock())
     with torch.inference_mode():
-        with clock.step("check"):
-            classifier = LabelClassifier(place(module, runtime, shape), classes)
-            sample = blank(shape, runtime, CHECKED_ROWS)
-            sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(
-                sample
+        preparation.check()
+        if preparation.runtime.compile in ("fast", "stages"):
+            # The first worker of a run tells the others that it runs stage kernels.
+            preparation.accelerate(draw)
+        return preparation.fit(noisy), preparation.runtime
+
+
+class _Preparation:
+    """The steps of `prepare`, which settle the runtime one by one."""
+
+    def __init__(
+        self,
+        module: Callable[[Tensor], Tensor],
+        classes: int,
+        shape: tuple[int, ...],
+        runtime: Runtime,
+        say: Say,
+        clock: SetupClock,
+    ) -> None:
+        self.module = module
+        self.classes = classes
+        self.shape = shape
+        self.runtime = runtime
+        self.say = say
+        self.clock = clock
+        self.classifier: LabelClassifier
+        self.kernels: KernelClassifier | None = None
+        parts = module.modules() if isinstance(module, nn.Module) else ()
+        self.is_random = any(isinstance(part, SeededRows) for part in parts)
+        if self.is_random:
+            log.info("the classifier is random by design, so it runs with compile=none")
+            self.runtime = replace(runtime, compile="none")
+
+    def check(self) -> None:
+        """Move the classifier to its device, and check its answers for a few inputs."""
+        with self.clock.step("check"):
+            placed = place(self.module, self.runtime, self.shape)
+            self.classifier = LabelClassifier(placed, self.classes)
+            sample = blank(self.shape, self.runtime, CHECKED_ROWS)
+            values = torch.rand(sample.shape, generator=torch.Generator().manual_seed(0))
+            sample += values.to(sample)
+            check_classifier(placed, self.classes, sample)
+
+    def accelerate(self, draw: Draw | None) -> None:
+        """Replace the classifier by a faster form, if there is one that agrees with it."""
+        form = accelerate(
+            self.module,
+            self.classifier.module,
+            self.shape,
+            self.runtime,
+            self.say,
+            self.clock,
+            draw=draw,
+        )
+        if isinstance(form, KernelClassifier):
+            self.kernels = form
+            self.classifier = LabelClassifier(form.logits, self.classes)
+            self.runtime = replace(self.runtime, compile="stages")
+        elif isinstance(form, Declined):
+            in_vain = form.disagrees or self.runtime.torch_device.type != "cuda"
+            self.runtime = replace(self.runtime, compile="none" if in_vain else "default")
+            log.info(
+                "the classifier runs with compile=%s, not with fast: %s",
+                self.runtime.compile,
+                form.reason,
             )
-            check_classifier(classifier.module, classes, sample)
-        if runtime.compile in (
-            "fast",
-            "stages",
-        ):  # the first worker of a run tells the others what it runs
-            found = accelerate(module, classifier.module, shape, runtime, say, clock, draw=draw)
-            if isinstance(found, Declined):
-                in_vain = found.disagrees or runtime.torch_device.type != "cuda"
-                runtime = replace(runtime, compile="none" if in_vain else "default")
-                log.info(
-                    "the classifier runs with compile=%s, not with fast: %s",
-                    runtime.compile,
-                    found.reason,
-                )
-            elif isinstance(found, KernelClassifier):
-                runtime = replace(runtime, compile="stages")
-                classifier, kernels = LabelClassifier(found.logits, classes), found
-            else:
-                runtime = replace(runtime, compile="fast")
-                classifier = LabelClassifier(found, classes)
-        if measured := not runtime.batch:
-            say("choosing the batch size")
-            with clock.step("batch"):
-                named = _naming_errors(classifier)
-                batch = (
-                    _fastest_batch(named, shape, runtime)
-                    if kernels is None
-                    else kernels.best_batch()
-                )
-            runtime = replace(runtime, batch=batch)
+        else:
+            self.classifier = LabelClassifier(form, self.classes)
+            self.runtime = replace(self.runtime, compile="fast")
+
+    def fit(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """The classifier for full batches. A measured batch is halved until it fits into memory."""
+        is_measured = not self.runtime.batch
+        if is_measured:
+            self._measure_batch()
         while True:
             try:
-                if (
-                    noisy is not None and not is_random
-                ):  # a random classifier gets its rows one at a time
-                    with clock.step("check"):
-                        few = blank(shape, runtime, len(noisy)).copy_(noisy)
-                        check_full_batch(_naming_errors(classifier.outputs), few, runtime.batch)
-                if kernels is not None:
-                    kernels(blank(shape, runtime))  # the batch must fit into memory
-                    return kernels, runtime
-                with clock.step("compile"):
-                    form, runtime = _compile(classifier, shape, runtime, say)
-                    return captured(form, blank(shape, runtime)) if can_capture else form, runtime
+                return self._checked_form(noisy)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                if not measured or runtime.batch == 1:
+                if not is_measured or self.runtime.batch == 1:
                     raise InvalidInput(
-                        f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use "
-                        f"{setting('batch', 'auto')} or a smaller batch"
+                        "batch-too-large",
+                        "a batch of {batch} does not fit into the memory of {device}; use {auto} or "
+                        "a smaller batch",
+                        batch=self.runtime.batch,
+                        device=self.runtime.device,
+                        auto=setting("batch", "auto"),
                     ) from None
-                runtime = replace(runtime, batch=runtime.batch // 2)
+                self.runtime = replace(self.runtime, batch=self.runtime.batch // 2)
+
+    def _measure_batch(self) -> None:
+        self.say("choosing the batch size")
+        with self.clock.step("batch"):
+            if self.kernels is not None:
+                batch = self.kernels.best_batch()
+            else:
+                classify = _naming_errors(self.classifier)
+                batch = _fastest_batch(classify, self.shape, self.runtime)
+        self.runtime = replace(self.runtime, batch=batch)
+
+    def _checked_form(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """The form of the classifier that runs, after a check of full batches."""
+        if noisy is not None and not self.is_random:  # a random one gets its rows one at a time
+            with self.clock.step("check"):
+                rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
+                check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
+        batch = blank(self.shape, self.runtime)
+        if self.kernels is not None:
+            self.kernels(batch)  # it must fit into memory
+            return self.kernels
+        with self.clock.step("compile"):
+            form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
+            # A function may run Python code on every call, and a CUDA graph would skip that code.
+            # The same holds for a random classifier.
+            is_fixed = isinstance(self.module, nn.Module) and not self.is_random
+            if is_fixed and self.runtime.torch_device.type == "cuda":
+                return captured(form, batch)
+            return form
 
 
 def _fastest_batch(
@@ -166,38 +259,46 @@ def _fastest_batch(
 ) -> int:
     """Double the batch size as long as that makes a row cheaper and the batch fits into memory.
 
-    Each round times both sizes, one after the other, so that other load on the machine slows down both. On CUDA, where
-    every new size makes cuDNN choose its kernels again, only two sizes are timed.
+    On CUDA, where every new size makes cuDNN choose its kernels again, only two sizes are timed.
     """
-    batch, largest = _SMALLEST_BATCH, _LARGEST_BATCH[runtime.torch_device.type]
+    batch = _SMALLEST_BATCH
+    largest = _LARGEST_BATCH[runtime.torch_device.type]
     if runtime.torch_device.type == "cuda":
         while 4 * batch <= largest and 4 * batch * prod(shape) <= _CUDA_ELEMENTS:
             batch *= 2
         largest = 2 * batch
     try:
-        if (
-            2 * _batch_seconds(classify, blank(shape, runtime, batch), repeats=1)
-            > _LONGEST_BATCH_SECONDS
-        ):
+        seconds = _batch_seconds(classify, blank(shape, runtime, batch), repeats=1)
+        if 2 * seconds > _LONGEST_BATCH_SECONDS:
             return batch
-        while 2 * batch <= largest:
-            small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
-            small_seconds = large_seconds = inf
-            deadline = time.perf_counter() + _TIMING_SECONDS
-            for _ in range(_TIMING_ROUNDS):
-                small_seconds = min(small_seconds, _batch_seconds(classify, small))
-                large_seconds = min(large_seconds, _batch_seconds(classify, large))
-                if time.perf_counter() > deadline:
-                    break
-            if large_seconds > min(
-                (1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS
-            ):
-                break
+        while 2 * batch <= largest and _doubling_pays(classify, shape, runtime, batch):
             batch *= 2
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
     return batch
+
+
+def _doubling_pays(
+    classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime, batch: int
+) -> bool:
+    """Whether a batch of twice the size makes a row cheaper, and is not too slow.
+
+    Each round times both sizes, one after the other, so that other load on the machine slows down
+    both.
+    """
+    small = blank(shape, runtime, batch)
+    large = blank(shape, runtime, 2 * batch)
+    small_seconds = inf
+    large_seconds = inf
+    deadline = time.perf_counter() + _TIMING_SECONDS
+    for _ in range(_TIMING_ROUNDS):
+        small_seconds = min(small_seconds, _batch_seconds(classify, small))
+        large_seconds = min(large_seconds, _batch_seconds(classify, large))
+        if time.perf_counter() > deadline:
+            break
+    worthwhile = (1 - _SMALLEST_GAIN) * 2 * small_seconds
+    return large_seconds <= min(worthwhile, _LONGEST_BATCH_SECONDS)
 
 
 def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
@@ -214,10 +315,7 @@ def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int
 
 
 def _compile(
-    classifier: LabelClassifier,
-    shape: tuple[int, ...],
-    runtime: Runtime,
-    say: Callable[[str], None],
+    classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Say
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """The classifier, compiled where the runtime asks for it, after a trial on one batch."""
     if runtime.compile in ("default", "max"):
@@ -233,9 +331,7 @@ def _compile(
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            cause = getattr(
-                error, "inner_exception", error
-            )  # the compiler wraps the original error
+            cause = getattr(error, "inner_exception", error)  # the compiler wraps errors
             warnings.warn(
                 f"compilation failed, the classifier runs uncompiled: {first_line(cause)}",
                 stacklevel=2,
@@ -247,7 +343,10 @@ def _compile(
 
 
 def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The classifier, whose errors become sentences about the model. Errors of our own code and of memory stay."""
+    """The classifier, whose errors become sentences about the model.
+
+    Errors of our own code and of memory stay.
+    """
 
     def call(x: Tensor) -> Tensor:
         try:
@@ -258,7 +357,11 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
             if is_out_of_memory(error) or is_our_own(error):
                 raise
             raise ModelFailed(
-                f"the model fails with {type(error).__name__}: {first_line(error)}{where_raised(error)}"
+                "model-failed",
+                "the model fails with {error}: {reason}{place}",
+                error=type(error).__name__,
+                reason=first_line(error),
+                place=where_raised(error),
             ) from error
 
     return call
@@ -276,87 +379,3 @@ def _with_cudnn_benchmark(
             return classify(x)
 
     return call
-
-
-def settle_number_format(
-    runtime: Runtime,
-    module: Callable[[Tensor], Any],
-    inputs: Sequence[Tensor],
-    *,
-    classes: int,
-    noise: Noise,
-) -> Runtime:
-    """The runtime, or the same in a finer number format if labels often differ from those in float32.
-
-    The format is replaced, with one warning, if more than 2% of the labels of noisy inputs differ: on CUDA, bfloat16 by
-    float16, which is as fast and has three more significant bits, or else by float32. A module that is random by design
-    cannot be compared.
-    """
-    if runtime.torch_dtype.itemsize >= 4 or isinstance(module, SeededRows):
-        return runtime
-    inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
-    if not inputs:
-        return runtime
-    to_try = [runtime.dtype]
-    if runtime.torch_device.type == "cuda" and runtime.dtype == "bfloat16":
-        to_try.append("float16")
-    shares = []
-    for dtype in to_try:
-        try:
-            shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
-        except (
-            Exception
-        ):  # a classifier that fails, for any reason, is reported when it is prepared
-            return runtime
-        if shares[-1] <= OTHER_FORM.labels:
-            break
-    else:
-        dtype = "float32"
-    if dtype != runtime.dtype:
-        message = (
-            f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so the "
-            f"classifier runs in {dtype}; give {setting('dtype', runtime.dtype)} to keep {runtime.dtype}"
-        )
-        warnings.warn(SmoothcertWarning(message), stacklevel=3)
-    return replace(runtime, dtype=dtype)
-
-
-@torch.inference_mode()
-def _differing(
-    runtime: Runtime,
-    module: Callable[[Tensor], Any],
-    inputs: Sequence[Tensor],
-    classes: int,
-    noise: Noise,
-) -> float:
-    """The share of labels that differ, over noisy copies of the inputs in turn, as many as two seconds allow."""
-    if (
-        runtime.torch_device.type == "cuda" and not torch.cuda.is_available()
-    ):  # the workers have the device
-        runtime = replace(runtime, device="cpu")
-    shape = noise.draw.output_shape(tuple(inputs[0].shape))
-    exact_runtime = replace(runtime, dtype="float32")
-    reduced, exact = (
-        LabelClassifier(place(module, like, shape), classes).eval()
-        for like in (runtime, exact_runtime)
-    )
-    stream = HostStream(0, noise.draw)
-    clean = torch.stack([x.float() for x in inputs]).to(runtime.torch_device)
-    together = (
-        _COMPARED_ELEMENTS // (_ROWS_OF_INPUT * prod(shape))
-        if runtime.torch_device.type == "cuda"
-        else 1
-    )
-    step = _ROWS_OF_INPUT * min(max(together, 1), _ROWS // _ROWS_OF_INPUT)
-    rows, differing = 0, 0.0
-    deadline = time.perf_counter() + _MOST_SECONDS
-    while rows < _ROWS and (not rows or time.perf_counter() < deadline):
-        noisy = blank(shape, exact_runtime, step)
-        for first in range(rows, rows + step, _ROWS_OF_INPUT):
-            slot = first // _ROWS_OF_INPUT % len(inputs)
-            # No input of a run has such a number, so these noisy copies are used for nothing else.
-            segment = Segment(slot, MOST_IDS + slot, first, _ROWS_OF_INPUT)
-            stream.write(noisy[first - rows :], clean, [segment], torch.empty(0))
-        differing += differing_labels(reduced(noisy.to(runtime.torch_dtype)), exact(noisy)) * step
-        rows += step
-    return differing / rows

@@ -1,74 +1,269 @@
-"""The subject of a certificate: a classifier as it is run on inputs of one shape.
+"""The subject of certificates: a classifier with its settings, as it is certified.
 
-A certificate is about the classifier with its denoiser, its noise, its number format and its batch size. All but the
-batch size are settled before a `Subject` is made, so every task sees the same ones. The batch size is 0 until it is
-measured, unless the caller gives it; `Subject.prepare` settles it.
+A subject has two stages. A `Subject` is what the user describes: a model and its settings. `bind`
+replaces everything that the settings leave open by values for some inputs; such a subject can be
+sent to a worker. `prepare` makes it a `ReadySubject`, which counts votes on a device.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
-from typing import Any
+from itertools import count
+from typing import Any, Self, TypeAlias, cast
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import SetupClock
-from smoothcert.device.setup import say_nothing as say_nothing
+from smoothcert import _check
+from smoothcert._agreement import Answer
+from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
+from smoothcert.data.base import Dataset, first_readable
+from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
+from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import Classifier, check_values
-from smoothcert.models.outputs import answers
-from smoothcert.noises import Gaussian, Noise
-from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Rule
-from smoothcert.sampling.engine import Engine, Input, window
-from smoothcert.sampling.sampler import Sampler, VoteCounter
-from smoothcert.sampling.streams import HostStream, Segment, key_for
-from smoothcert.smoothed.prepare import prepare
+from smoothcert.models import Classifier, load_classifier
+from smoothcert.models.base import check_values, check_weights, snapshot
+from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
+from smoothcert.models.denoisers.base import check_estimates
+from smoothcert.models.load import as_classifier
+from smoothcert.models.outputs import SeededRows, answers
+from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
+from smoothcert.sampling.engine import Input
+from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
+from smoothcert.smoothed.checks import check_shape, check_values_of_input
+from smoothcert.smoothed.number_format import COMPARED_INPUTS, settle_number_format
+from smoothcert.smoothed.prepare import ReadySubject, prepare
 
-Say = Callable[[str], None]
-"""A function that shows a message to the user."""
+Resolve: TypeAlias = Callable[[Device, Dtype, str, int | str], Runtime]
+"""Chooses the runtime from device, number format, compilation and batch size."""
 
-_GRID_ROUNDING = 2.0**-22
-"""How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
-normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
-_CHECKED_COPIES = 61  # of the example; a prime number, so that no pattern of rows repeats with them
-_COARSEST = 1e-3
-"""How far rounding may move an input, in the norm of the radius, and how far apart neighbouring numbers may be where
-noise is added; as a share of the deviation of the noise."""
-_ORDERS = {"l1": 1.0, "linf": inf}
-"""Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a brightness), so it is
-measured in l2 if the radius is about such a change."""
+_CHECKED_COPIES = 61
+"""Noisy copies of the example in a check; a prime number, so no pattern of rows repeats with them."""
+_NOT_OF_THE_CLASSIFIER = {"device", "dtype", "compile", "batch", "seed", "pad"}
+"""Settings that leave the network and its noise as they are."""
+_SHOWN_IN_WORDS = ("noise", "sigma", "classes", "denoiser", "weights")
+"""Settings that `repr` shows in words, or by the name of the model."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A classifier as it is run on inputs of one shape.
+@dataclass(frozen=True, repr=False, eq=False)
+class Subject(Settings):
+    """A classifier and its settings.
 
     Args:
-        classifier: The base classifier, with the denoiser in front of it if there is one.
-        noise: The smoothing noise, for this shape.
-        runtime: How the classifier is run. The batch size is 0 until it is measured.
-        example: An input. Its values matter only for `answers`.
-        seed: The key of the noise.
-        settings: Further settings that change what is certified, by name, as the manifest records them.
-        flexible: Whether batches that are not full may be smaller, where the classifier can take them.
+        model: A name as on the command line (None if `weights` names the architecture), a module, or
+            a function from a float batch to logits or labels. Tuples, dictionaries and arrays that
+            hold the logits will do.
+        **settings: See `Settings`.
     """
 
-    classifier: Classifier
-    noise: Noise
-    runtime: Runtime
-    example: Tensor
-    seed: int
-    settings: dict[str, Any] = field(default_factory=dict)
-    flexible: bool = False
+    model: str | Classifier | Callable[[Tensor], Any] | None
+    example: Tensor = field(init=False)
+    """An input like those that are certified. A subject has it when it is bound."""
+    classifier: Classifier = field(init=False)
+    """The model behind its denoiser, with its number of classes; also of a bound subject."""
+    _calls: Iterator[int] = field(init=False)
+    _bound: _BoundSubjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_named = self.model is None or isinstance(self.model, str)
+        if self.weights is not None and not is_named:
+            raise InvalidInput(
+                "weights-without-name",
+                "{weights} is for a model given by its name: load them into the module before",
+                weights=setting("weights", self.weights),
+            )
+        noise = _noise_of(self.noise, self.sigma)
+        seed = check_seed(_check.whole("seed", self.seed))
+        classes = self.classes
+        if classes is not None:
+            classes = _check.whole("classes", classes, least=2)
+        vars(self).update(
+            noise=noise,
+            seed=seed,
+            classes=classes,
+            model=self._loaded_model(noise),
+            weights=None if self.weights is None else str(self.weights),
+            denoiser=self._loaded_denoiser(),
+            _calls=count(),
+            _bound=_BoundSubjects(),
+        )
+
+    def _loaded_model(self, noise: Noise) -> Classifier | Callable[[Tensor], Any]:
+        model = self.model
+        if model is None or isinstance(model, str):
+            # Behind a denoiser, the weights with the least noise in training fit best.
+            sigma = noise.deviation if self.denoiser is None else None
+            return load_classifier(
+                model,
+                weights=self.weights,
+                classes=self.classes,
+                sigma=sigma,
+                stochastic=self.stochastic,
+            )
+        if isinstance(model, Classifier):
+            return model
+        if not callable(model):
+            raise InvalidInput(
+                "not-a-model",
+                "model must be a name, a module or a function, got {kind}",
+                kind=type(model).__name__,
+            )
+        check_weights(model)
+        return model
+
+    def _loaded_denoiser(self) -> Denoiser | None:
+        if self.denoiser is None:
+            return None
+        denoiser = load_denoiser(self.denoiser, stochastic=self.stochastic)
+        check_weights(denoiser, what=f"the denoiser {denoiser.name}")
+        return denoiser
+
+    def __repr__(self) -> str:
+        classifier = self.model if isinstance(self.model, Classifier) else None
+        name = classifier.name if classifier else _name_of(self.model)
+        if self._denoiser is not None:
+            name = f"{name} behind {self._denoiser.name}"
+        parts = [name]
+        classes = self.classes or (classifier.classes if classifier else 0)
+        if classes:
+            parts.append(f"{classes} classes")
+        parts.append(str(self.noise) if self.sigma is None else f"sigma={self.sigma}")
+        for setting_name in NAMES:
+            value = getattr(self, setting_name)
+            if setting_name not in _SHOWN_IN_WORDS and value != DEFAULTS[setting_name]:
+                parts.append(f"{setting_name}={value}")
+        return f"<{type(self).__name__}: {', '.join(parts)}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state of copies, also in other processes: they prepare the classifier themselves."""
+        state = {**vars(self), "_bound": _BoundSubjects()}
+        state.pop("ready", None)
+        return state
+
+    def with_settings(self, **settings: Any) -> Self:
+        """The same model with some settings replaced. It is not loaded again.
+
+        Args:
+            **settings: Settings by name, with valid values.
+        """
+        other = copy.copy(self)
+        vars(other).update(settings)
+        if not _NOT_OF_THE_CLASSIFIER.issuperset(settings):
+            vars(other).pop("classifier", None)
+        return other
+
+    def at(self, runtime: Runtime) -> Self:
+        """The same model in another runtime.
+
+        Args:
+            runtime: The runtime. A batch size of 0 is measured.
+        """
+        return self.with_settings(
+            device=runtime.device,
+            dtype=runtime.dtype,
+            compile=runtime.compile,
+            batch=runtime.batch or "auto",
+        )
+
+    def next_key(self, purpose: str) -> int:
+        """The key of the noise of this call: every call draws noise of its own."""
+        return key_for(self.seed, purpose, next(self._calls))
+
+    def bind(
+        self,
+        dataset: Dataset,
+        ids: Sequence[int],
+        *,
+        in_memory: bool = False,
+        exact: bool = False,
+        resolve: Resolve | None = None,
+    ) -> Self:
+        """The subject for inputs like these: composed, checked, and with nothing left open.
+
+        Only the batch size is left open if it has to be measured; `prepare` does that. Without
+        `resolve`, a subject keeps what it has bound from call to call, until its modules change or
+        its function gives other answers.
+
+        Args:
+            dataset: The inputs.
+            ids: The inputs to certify. The first ones show whether a reduced number format changes
+                labels.
+            in_memory: Whether the certificates stay in memory. Then batches may be smaller.
+            exact: Whether the defaults are float32 and noise on the grid on every device.
+            resolve: Chooses the runtime on the machine where the classifier will run. Default: on
+                this machine.
+        """
+        example = first_readable(dataset)
+        levels = getattr(dataset, "levels", None)
+        key = (tuple(example.shape), levels, in_memory, exact)
+        if resolve is None:
+            bound = self._bound.find(key, snapshot(*self._modules()))
+            if bound is not None:
+                return cast(Self, bound)
+        classifier = self._composed(example)
+        dtype = "float32" if exact and self.dtype == "auto" else self.dtype
+        dtype = settle_dtype(dtype, classifier.module)
+        runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
+        noise = self.noise
+        if self.sigma is not None and levels is not None and (exact or _on_cuda(runtime)):
+            # On a CPU, the grid can cost a third of the samples per second.
+            noise = _gaussian_on_grid(self.sigma, levels)
+        noise = noise.for_shape(tuple(example.shape))
+        runtime.check_noise(noise.deviation)
+        check_shape(classifier, noise, tuple(example.shape), dataset.name)
+        if dtype == "auto":
+            inputs = _first_inputs(dataset, ids)
+            runtime = settle_number_format(
+                runtime, classifier.module, inputs, classes=classifier.classes, noise=noise
+            )
+        may_be_smaller = in_memory and (not self.pad or not runtime.batch)
+        bound = self.at(runtime).with_settings(noise=noise, sigma=None, pad=not may_be_smaller)
+        vars(bound).update(classifier=classifier, example=example)
+        if resolve is None:
+            self._bound.add(key, bound)
+        return bound
+
+    @property
+    def bound_shapes(self) -> set[tuple[int, ...]]:
+        """The shapes of inputs that this subject was bound to."""
+        return {shape for shape, *_ in self._bound.subjects}
+
+    def _composed(self, example: Tensor) -> Classifier:
+        """The base classifier behind its denoiser, with its number of classes."""
+        model = cast("Classifier | Callable[[Tensor], Any]", self.model)
+        shape = tuple(example.shape)
+        noise = self.noise.for_shape(shape)
+        if self._denoiser is not None:
+            check_estimates(self._denoiser, example, noise.deviation, stochastic=self.stochastic)
+            model = as_classifier(model, classes=self.classes, example=example)
+            model = denoised(model, self._denoiser, noise)
+        noisy_shape = noise.draw.output_shape(shape)
+        if noisy_shape != shape:
+            example = torch.zeros(noisy_shape)
+        return as_classifier(
+            model, classes=self.classes, example=example, stochastic=self.stochastic
+        )
+
+    @property
+    def _denoiser(self) -> Denoiser | None:
+        """The denoiser, which was loaded at the beginning."""
+        return cast("Denoiser | None", self.denoiser)
+
+    def _modules(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """The modules that are copied when the classifier is prepared."""
+        model = self.model.module if isinstance(self.model, Classifier) else self.model
+        return model if isinstance(model, nn.Module) else None, self._denoiser
+
+    @property
+    def runtime(self) -> Runtime:
+        """How a bound subject is run."""
+        batch = 0 if self.batch == "auto" else int(self.batch)
+        return Runtime(str(self.device), str(self.dtype), cast(Compiled, self.compile), batch)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,233 +275,182 @@ class Subject:
         """The shape of a noisy input, which is what the classifier takes."""
         return self.noise.draw.output_shape(self.shape)
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings that a manifest records without an entry of their own."""
+        return recorded_settings(self)
+
     def read(self, dataset: Dataset, id: int, *, known_labels: bool = False) -> Input:
         """Read one input, and check that it can be certified."""
         try:
             x, label = dataset[id]
         except InvalidInput as error:
             raise InvalidInput(
-                f"{error.message}; you can leave input {id} out with {setting('ids')}"
+                "unreadable",
+                "{why}; you can leave input {id} out with {ids}",
+                why=error.message,
+                id=id,
+                ids=setting("ids"),
             ) from error
         which = f"input {id} of {dataset.name}"
         if tuple(x.shape) != self.shape:
             raise InvalidInput(
-                f"{which} has shape {tuple(x.shape)}, but the first input has {self.shape}"
+                "other-shape",
+                "{which} has shape {shape}, but the first input has {first}",
+                which=which,
+                shape=tuple(x.shape),
+                first=self.shape,
             )
-        if not bool(x.isfinite().all()):
-            raise InvalidInput(
-                f"{which} has NaN or infinite values: leave it out with {setting('ids')}"
-            )
+        check_values_of_input(which, x, self.noise, self.runtime.dtype)
         check_values(self.classifier.values, x, which)
-        _check_grid(which, x, self.noise)
-        _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
-        _check_rounding(which, x, self.noise, self.runtime.dtype)
         self.check_label(dataset, id, label, needed=known_labels)
         return id, x, None if label < 0 else label
 
     def check_label(self, dataset: Dataset, id: int, label: int, *, needed: bool) -> None:
         """Refuse a label that the model does not know and, where one is needed, an unknown one."""
         if needed and label < 0:
-            why = f"has no label, and {setting('known_labels', True)} needs one for every input"
-        elif label >= self.classifier.classes:
-            why = f"has label {label}, but the model knows only the classes 0 to {self.classifier.classes - 1}"
-        else:
-            return
-        raise InvalidInput(f"input {id} of {dataset.name} {why}")
+            raise InvalidInput(
+                "no-label",
+                "input {id} of {data} has no label, and {known_labels} needs one for every input",
+                id=id,
+                data=dataset.name,
+                known_labels=setting("known_labels", True),
+            )
+        if label >= self.classifier.classes:
+            raise InvalidInput(
+                "unknown-label",
+                "input {id} of {data} has label {label}, but the model knows only the classes 0 to "
+                "{last}",
+                id=id,
+                data=dataset.name,
+                label=label,
+                last=self.classifier.classes - 1,
+            )
 
-    def answers(self) -> list[tuple[int, float]] | None:
-        """The answers of the classifier to a few fixed noisy inputs, by which a changed classifier is noticed."""
+    def answers(self) -> list[Answer] | None:
+        """The answers to a few fixed noisy inputs, by which a changed classifier is noticed."""
         shape = self.noisy_shape
+        example = self.example if shape == self.shape else torch.zeros(shape)
+        runtime = self.runtime
         return answers(
             self.classifier.module,
-            self.example if shape == self.shape else torch.zeros(shape),
-            self.runtime.torch_device,
-            self.runtime.torch_dtype,
+            example,
+            runtime.torch_device,
+            runtime.torch_dtype,
             classes=self.classifier.classes,
         )
 
     @cached_property
-    def prepared(self) -> Prepared:
-        """This subject, prepared once: `Smoothed` keeps its subjects from call to call."""
+    def ready(self) -> ReadySubject:
+        """This subject, prepared once: subjects that are bound here are kept from call to call."""
         return self.prepare()
 
-    def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> Prepared:
-        """Check the classifier, move it to its device and make it fast; the batch size is chosen here."""
-        classifier, runtime = self.classifier, self.runtime
+    def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> ReadySubject:
+        """Check the classifier, move it to its device and make it fast; choose the batch size.
+
+        Args:
+            say: Shows messages to the user.
+            clock: Measures the steps.
+        """
         noisy = torch.empty((_CHECKED_COPIES, *self.noisy_shape))
         stream = HostStream(key_for(self.seed, "check"), self.noise.draw)
-        stream.write(
-            noisy, self.example[None].float(), [Segment(0, 0, 0, _CHECKED_COPIES)], torch.empty(0)
-        )
-        shape, draw = self.noisy_shape, self.noise.draw
+        copies = Segment(0, 0, 0, _CHECKED_COPIES)
+        stream.write(noisy, self.example[None].float(), [copies], torch.empty(0))
         classify, runtime = prepare(
-            classifier.module,
-            classifier.classes,
-            shape,
-            runtime,
+            self.classifier.module,
+            self.classifier.classes,
+            self.noisy_shape,
+            self.runtime,
             say,
             clock,
-            draw=draw,
+            draw=self.noise.draw,
             noisy=noisy,
         )
-        # Compiled code and CUDA graphs take one batch size only.
-        flexible = (
-            self.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda"
+        return ReadySubject(
+            classify,
+            runtime,
+            noise=self.noise,
+            shape=self.shape,
+            classes=self.classifier.classes,
+            seed=self.seed,
+            pad=self.pad,
         )
-        return Prepared(replace(self, runtime=runtime, flexible=flexible), classify)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A subject that is ready to classify noisy batches.
+_Key: TypeAlias = tuple[tuple[int, ...], int | None, bool, bool]
+"""The shape of an input, the levels of its values, and the choices of `bind`."""
 
-    Args:
-        subject: The subject, whose runtime says what really runs, and which is flexible only if `classify` is.
-        classify: A function from a noisy batch to one class per row.
+
+class _BoundSubjects:
+    """What a subject has bound, until its modules change or its function gives other answers."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[_Key, tuple[Subject, list[Answer] | None]] = {}
+        self._state: object = None
+
+    def find(self, key: _Key, state: object) -> Subject | None:
+        """The subject for these inputs; None if there is none, or if the classifier has changed."""
+        if state != self._state:
+            self.subjects.clear()
+            self._state = state
+        if key not in self.subjects:
+            return None
+        subject, answers = self.subjects[key]
+        return subject if _answers_of_function(subject) == answers else None
+
+    def add(self, key: _Key, subject: Subject) -> None:
+        """Keep a subject for the next call."""
+        self.subjects[key] = (subject, _answers_of_function(subject))
+
+
+def _answers_of_function(subject: Subject) -> list[Answer] | None:
+    """What a function answers to a few inputs.
+
+    Nothing else shows that it has changed, or has become random.
     """
-
-    subject: Subject
-    classify: Callable[[Tensor], Tensor]
-
-    def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
-        """An engine that certifies inputs by a plan; `seed` replaces the one of the subject."""
-        subject, batch = self.subject, self.subject.runtime.batch
-        counter = VoteCounter(
-            self.classify,
-            subject.runtime,
-            noise=subject.noise,
-            shape=subject.shape,
-            classes=subject.classifier.classes,
-            slots=window(plan.smallest_request or batch, batch, subject.shape),
-            seed=subject.seed if seed is None else seed,
-            flexible=subject.flexible,
-        )
-        return Engine(Sampler(counter), plan=plan, noise=subject.noise)
+    module = subject.classifier.module
+    function = module.model if isinstance(module, SeededRows) else module
+    return None if isinstance(function, nn.Module) else subject.answers()
 
 
-def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str) -> None:
-    """Refuse inputs with another number of channels; warn about another size, which most networks accept.
+def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
+    inputs = []
+    for id in ids[:COMPARED_INPUTS]:
+        with suppress(Exception):  # an input that cannot be read is reported when its turn comes
+            inputs.append(dataset[id][0])
+    return inputs
 
-    A grey image would pass through the normalisation of a colour model, with the same noise in all channels.
-    """
-    expected, given = classifier.input_shape, noise.draw.output_shape(shape)
-    if expected is None or expected == given:
-        return
-    if given != shape:
+
+def _name_of(model: object) -> str:
+    return getattr(model, "__name__", type(model).__name__)
+
+
+def _on_cuda(runtime: Runtime) -> bool:
+    return runtime.torch_device.type == "cuda"
+
+
+def _gaussian_on_grid(sigma: float, levels: int) -> Noise:
+    """Gaussian noise on the grid of 8-bit images, if it is not too large for that."""
+    if sigma * levels <= LARGEST_DEVIATION:
+        return GridGaussian(sigma, 1 / levels)
+    return Gaussian(sigma)
+
+
+def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
+    """The noise that the caller asks for, before the device is known."""
+    if (noise is None) == (sigma is None):
         raise InvalidInput(
-            f"{noise} turns inputs of shape {shape} into {given}, but {classifier.name} takes {expected}: use weights "
-            "that were trained with this noise"
+            "noise-or-sigma",
+            "give either {sigma} or {noise}, as in Gaussian(0.5)",
+            sigma=setting("sigma"),
+            noise=setting("noise"),
         )
-    if (len(expected), expected[:1]) != (len(given), given[:1]):
+    if sigma is not None:
+        return Gaussian(sigma)
+    if not isinstance(noise, Noise):
         raise InvalidInput(
-            f"{classifier.name} takes inputs of shape {expected}, but those of {name} have shape {given}"
-            + (
-                ": a batch of images has the shape (n, channels, height, width)"
-                if len(given) < len(expected)
-                else ""
-            )
-        )
-    warnings.warn(
-        f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape {given}",
-        stacklevel=3,
-    )
-
-
-def warn_about_training(subject: Subject) -> None:
-    """Warn if a classifier was trained for something else. Its radii are true, but often small."""
-    classifier, noise, how = subject.classifier, subject.noise, None
-    if (before := classifier.trained_noise) is not None:
-        if not before.same_kind(noise) and not (
-            isinstance(noise, Gaussian) and is_gaussian(before, noise.sigma)
-        ):
-            how = f"with {before} and is certified with {noise}"
-    elif (trained := classifier.trained_sigma) is not None and abs(
-        trained - noise.deviation
-    ) > 1e-6:
-        strength = f"with noise of deviation {trained:g}" if trained else "without noise"
-        how = f"{strength} and is certified with {noise}"
-    front = classifier.trained_denoiser
-    if front is not None and front != (classifier.denoiser and classifier.denoiser["hash"]):
-        how = f"behind a denoiser and is certified {'behind another one' if classifier.denoiser else 'without one'}"
-    if how is not None:
-        warnings.warn(
-            f"{classifier.name} was trained {how}; radii are true, but often small", stacklevel=4
-        )
-
-
-def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
-    """Raise if a noise needs values on a grid and the input has others."""
-    if noise.grid is None:
-        return
-    step, largest = noise.grid
-    exact = x.double()
-    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(
-        min=1
-    )
-    if largest is not None:
-        off_grid |= (x < 0) | (x > largest)
-    if bool(off_grid.any()):
-        top = "" if largest is None else f" from 0 to {largest:g}"
-        raise InvalidInput(
-            f"{which} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of 1/{1 / step:.6g}{top}: "
-            "round the inputs, or use another noise"
-        )
-
-
-def too_far_rounded(x: Tensor, noise: Noise, dtype: str) -> float | None:
-    """How far float32 moves an input, in the norm of the radius; None if that is negligible.
-
-    Noise is added in float32 unless the classifier runs in float64, so a certificate is about the input as float32
-    holds it. That is what users of 8-bit images mean: k / 255 has no last digit in any format. But the distance from
-    the input that the caller gave is the norm over all of its numbers, and it must be negligible beside the noise.
-
-    Noise on a grid is added to the exact multiple, and a noise that adds nothing to a value moves none.
-
-    Args:
-        x: The input as the caller gave it.
-        noise: The noise.
-        dtype: The number format of the run.
-    """
-    if x.dtype != torch.float64 or dtype == "float64" or noise.grid or not noise.deviation:
-        return None
-    change = x.float().double() - x
-    order = _ORDERS.get(noise.norm, 2.0)
-    moved = float(torch.linalg.vector_norm(change, order))
-    return None if moved <= _COARSEST * noise.deviation else moved
-
-
-def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
-    moved = too_far_rounded(x, noise, dtype)
-    if moved is not None:
-        raise InvalidInput(
-            "rounded-input",
-            "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, more "
-            "than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale the inputs, "
-            "give {float64}, or certify the rounded inputs instead by giving them in float32",
-            which=which,
-            moved=moved,
-            norm=noise.norm if noise.norm in _ORDERS else "l2",
-            allowed=_COARSEST * noise.deviation,
+            "not-a-noise",
+            "noise must be a noise such as Gaussian(0.5), got {noise!r}",
             noise=noise,
-            float64=setting("dtype", "float64"),
         )
-
-
-def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None:
-    """Refuse an input with values so large that the number format cannot tell it from inputs that are not near.
-
-    The certificate would be about the rounded input, and the noise would move it in steps of the rounding.
-    """
-    if not noise.deviation:  # it adds nothing to a value
-        return
-    largest = float(x.abs().max())
-    name, kind = ("float64", np.float64) if double else ("float32", np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        spacing = float(np.spacing(kind(largest)))
-    needed = _COARSEST * noise.deviation if noise.grid is None else noise.grid[0] / 2
-    if not spacing <= needed:
-        advice = "" if double else f", or give them in float64, with {setting('dtype', 'float64')}"
-        raise InvalidInput(
-            f"{which} has a value of size {largest:.9g}, where neighbouring numbers in {name} are {spacing:.2g} apart, "
-            f"which is too coarse for {noise}: shift or scale the inputs{advice}"
-        )
+    return noise

@@ -30,7 +30,7 @@ from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
 from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import locked_journal
-from smoothcert.smoothed import Smoothed, Subject
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.predict import predict
 from smoothcert.tasks.reload import Places, reload
 from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
@@ -165,7 +165,7 @@ class _Attacker:
     """Attacks batches of inputs."""
 
     def __init__(
-        self, smoothed: Smoothed, subject: Subject, search: _Search, *, on_grid: bool
+        self, smoothed: Subject, subject: Subject, search: _Search, *, on_grid: bool
     ) -> None:
         self.smoothed, self.subject, self.search = smoothed, subject, search
         self.step = subject.noise.grid[0] if subject.noise.grid else None
@@ -176,7 +176,7 @@ class _Attacker:
         self.module = (
             placed if isinstance(placed, nn.Module) and _has_gradient(placed, subject) else None
         )
-        self.classify = None if self.module else subject.prepared.classify
+        self.classify = None if self.module else subject.ready.classify
         self.copies = search.copies * (1 if self.module else _MORE_COPIES)
 
     def attack(self, certificates: Sequence[Certificate], x: Tensor) -> list[Attack]:
@@ -253,7 +253,7 @@ class _Attacker:
             return loss_gradient(self.module, labels, noise)
         assert self.classify is not None
         classify, dtype = self.classify, self.subject.runtime.torch_dtype
-        rows = self.subject.prepared.subject.runtime.batch
+        rows = self.subject.ready.runtime.batch
         scale = torch.ones(len(x), *[1] * (x.ndim - 1), device=x.device)
 
         @torch.inference_mode()

@@ -28,7 +28,8 @@ from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, folder_of, open_run
-from smoothcert.smoothed.subject import Prepared, Subject, too_far_rounded
+from smoothcert.smoothed import ReadySubject, Subject
+from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
@@ -340,14 +341,14 @@ def _draw_again(
     return other
 
 
-def _with_other_neighbours(prepared: Prepared) -> Prepared:
+def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:
     """The same classifier on batches whose rows are in reverse order, so that rows also have other neighbours.
 
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
     """
-    classify = prepared.classify
+    classify = ready.classify
     if isinstance(classify, KernelClassifier):
-        return prepared
+        return ready
 
     def reverse(x: Tensor) -> Tensor:
         with torch.inference_mode(
@@ -356,4 +357,4 @@ def _with_other_neighbours(prepared: Prepared) -> Prepared:
             backwards = x.flip(0)
         return classify(backwards).flip(0)
 
-    return replace(prepared, classify=reverse)
+    return replace(ready, classify=reverse)

@@ -22,7 +22,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
-from smoothcert.device.setup import SetupClock, say_nothing
+from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits
@@ -30,8 +30,7 @@ from smoothcert.plans import InputSpecific, Look
 from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import Segment
-from smoothcert.smoothed import Smoothed
-from smoothcert.smoothed.subject import Say, Subject
+from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import evenly
 
 PUBLISHED_BATCHES = (200, 1000)
@@ -89,7 +88,7 @@ class Bench:
 
 
 def bench(
-    smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: Say = say_nothing
+    smoothed: Subject, data: Any = None, *, seconds: float = 10.0, say: Say = say_nothing
 ) -> Bench:
     """Measure the rates of the classifier alone, of the sampler, and of the published loop.
 
@@ -115,13 +114,13 @@ def bench(
         published = _published_rates(subject, inputs, seconds, say)
     clock = SetupClock()
     start = time.perf_counter()
-    prepared = subject.prepare(say, clock)
+    ready = subject.prepare(say, clock)
     prepare_seconds = time.perf_counter() - start
-    runtime, shape = prepared.subject.runtime, subject.noisy_shape
-    ceiling = _ceiling(prepared.classify, blank(shape, runtime), seconds)
+    runtime, shape = ready.runtime, subject.noisy_shape
+    ceiling = _ceiling(ready.classify, blank(shape, runtime), seconds)
     plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
     start = time.perf_counter()
-    engine = prepared.engine(plan)
+    engine = ready.engine(plan)
     next(engine.certify([(0, inputs[0], None)]))
     first_certificate_seconds = time.perf_counter() - start
     counter = engine.sampler.counter
@@ -141,7 +140,7 @@ def bench(
     )
     if on_cuda:  # at the end, so that the set-up contains the start of the device
         torch.cuda.empty_cache()
-        published = _published_rates(prepared.subject, inputs, seconds, say)
+        published = _published_rates(subject, inputs, seconds, say)
     return Bench(
         device=torch.cuda.get_device_name(runtime.torch_device) if on_cuda else runtime.device,
         dtype=runtime.dtype,
@@ -200,7 +199,7 @@ def _published_rates(
     return rates
 
 
-def _random_inputs(smoothed: Smoothed) -> Dataset:
+def _random_inputs(smoothed: Subject) -> Dataset:
     model = smoothed.model
     if not isinstance(model, Classifier) or model.input_shape is None:
         raise InvalidInput(f"the model has no known input shape: give {setting('data')}")

@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from torch import Tensor
 
 from smoothcert._agreement import same_votes
 from smoothcert._user_errors import naming_user_errors
+from smoothcert.device.setup import say_nothing
 from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
@@ -35,8 +36,7 @@ from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import RunWriter, continued, open_writer
-from smoothcert.smoothed import Settings, Smoothed
-from smoothcert.smoothed.subject import say_nothing
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
 from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
@@ -49,7 +49,7 @@ _FORECAST_SHARE = 0.1
 
 @naming_user_errors()
 def certify(
-    model: str | Smoothed | Classifier | Callable[[Tensor], Any] | None,
+    model: str | Subject | Classifier | Callable[[Tensor], Any] | None,
     data: Any,
     labels: Any = None,
     *,
@@ -65,7 +65,7 @@ def certify(
     shard: str | tuple[int, int] | None = None,
     executor: Executor | None = None,
     progress: Progress | Sequence[Progress] | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Results:
     """Certify inputs. With `out`, certificates are kept in a folder; the same call again resumes.
 
@@ -155,11 +155,13 @@ def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
-    subject = smoothed.bind(dataset, request.ids, flexible=True, resolve=resolve)
-    own_noise = replace(subject, seed=smoothed.next_key("interactive"))
-    job = job_for(own_noise, dataset, request.plan, request.ids)
+    subject = smoothed.bind(
+        dataset, request.ids, in_memory=True, exact=request.exact, resolve=resolve
+    )
+    other_noise = subject.with_settings(seed=smoothed.next_key("interactive"))
+    job = job_for(other_noise, dataset, request.plan, request.ids)
     certificates = []
-    with executor or LocalExecutor(subject.prepared) as executor:
+    with executor or LocalExecutor(subject.ready) as executor:
         batch = executor.start(job, say_nothing).batch
         spending: Spending | OnePlan = OnePlan(job.plan)
         if request.budget is not None:
@@ -322,7 +324,7 @@ def forecast(
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Forecast:
     """What `certify` with the same arguments would cost, from a few noisy copies of some inputs.
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.statistics.metrics import CONFIDENCE
-
-if TYPE_CHECKING:
-    from smoothcert.smoothed import Settings
 
 
 def compare(
@@ -33,7 +30,7 @@ def compare(
     limit: int | None = None,
     model: str | None = None,
     on_part: Callable[[Comparison], None] = lambda comparison: None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Comparison:
     """Compare two runs on their common inputs, or two models on the same data.
 

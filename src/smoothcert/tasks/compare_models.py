@@ -14,6 +14,7 @@ import numpy as np
 from smoothcert._files import write_output
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
@@ -24,10 +25,9 @@ from smoothcert.runs.run import open_run
 from smoothcert.runs.table import duration
 from smoothcert.runs.writer import locked_journal
 from smoothcert.sampling.streams import key_for
-from smoothcert.smoothed import Settings, Smoothed
-from smoothcert.smoothed.subject import Say
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.certify import certify
-from smoothcert.tasks.request import smoothed_given
+from smoothcert.tasks.request import subject_given
 from smoothcert.tasks.survey import order
 
 _FIRST_INPUTS = 50
@@ -46,7 +46,7 @@ def compare_models(
     plan: Mapping[str, Any],
     selection: Mapping[str, Any],
     architecture: str | None,
-    settings: Settings,
+    settings: dict[str, Any],
     about: Mapping[str, Any],
     on_part: Callable[[Comparison], None],
 ) -> Comparison:
@@ -109,17 +109,17 @@ class _KeptClassifier(LocalExecutor):
     """Prepares its classifier at the first start, and keeps it for more inputs."""
 
     def start(self, job: Job, say: Say) -> Runtime:
-        self._prepared_before = self._prepared_before or job.subject.prepare(say)
+        self._ready_before = self._ready_before or job.subject.prepare(say)
         return super().start(job, say)
 
 
-def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoothed:
+def _smoothed(model: Any, architecture: str | None, settings: dict[str, Any]) -> Subject:
     """One of the models, with a noise of its own for this purpose."""
     if isinstance(model, (str, Path)) and Path(model).is_file():
         settings = settings | {"weights": model}
         model = architecture
-    smoothed = smoothed_given(model, settings)
-    return smoothed.asking(seed=key_for(smoothed.seed, "compare"))
+    subject = subject_given(model, settings)
+    return subject.with_settings(seed=key_for(subject.seed, "compare"))
 
 
 def _names(a: Any, b: Any) -> list[str]:
@@ -131,7 +131,7 @@ def _names(a: Any, b: Any) -> list[str]:
 
 
 def _name(model: Any) -> str:
-    if isinstance(model, Smoothed):
+    if isinstance(model, Subject):
         model = model.model
     name = getattr(model, "name", type(model).__name__)
     if isinstance(model, (str, Path)):

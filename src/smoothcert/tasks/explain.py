@@ -96,8 +96,8 @@ def _draw(
     outcomes = subject.noise.outcomes or copies
     copies = min(copies, outcomes)
     samples = [i * outcomes // copies for i in range(copies)]
-    prepared = subject.prepare()
-    counter = prepared.engine(SingleDraw(copies)).sampler.counter
+    ready = subject.prepare()
+    counter = ready.engine(SingleDraw(copies)).sampler.counter
     noisy = counter.noisy[:copies]
     denoiser: Callable[[Tensor], Tensor] | None = None
     module = subject.classifier.module
@@ -105,7 +105,7 @@ def _draw(
     if isinstance(inner, (Denoised, DenoisedFunction)):
         # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
         front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
-        denoiser = place(front, prepared.subject.runtime, subject.noisy_shape)
+        denoiser = place(front, ready.runtime, subject.noisy_shape)
     for id, x in inputs.items():
         with torch.inference_mode():
             counter.draw(x, [Segment(0, id, sample, 1) for sample in samples], noisy)

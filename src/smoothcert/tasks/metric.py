@@ -14,12 +14,12 @@ from smoothcert.data.base import check_labels
 from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.models.base import Classifier, in_evaluation_mode
+from smoothcert.models.base import in_evaluation_mode
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw
 from smoothcert.sampling.streams import check_seed, key_for
-from smoothcert.smoothed import Prepared, Subject
+from smoothcert.smoothed import ReadySubject
 from smoothcert.statistics.empirical_bayes import likely_above
 
 
@@ -92,22 +92,18 @@ class CertifiedAccuracy:
                     f"the model must return logits (batch, classes), got {tuple(logits.shape)}"
                 )
             check_labels(numbers, classes=logits.shape[1], name="the batch")
-            subject = Subject(
-                Classifier(model, classes := logits.shape[1], "the model"),
-                self.noise.for_shape(tuple(x.shape[1:])),
-                Runtime(
-                    str(where.device),
-                    str(where.dtype).removeprefix("torch."),
-                    "none",
-                    self.batch,
-                ),
-                example=x[0],
+            classes = logits.shape[1]
+            dtype = str(where.dtype).removeprefix("torch.")
+            ready = ReadySubject(
+                LabelClassifier(model, classes),
+                Runtime(str(where.device), dtype, "none", self.batch),
+                noise=self.noise.for_shape(tuple(x.shape[1:])),
+                shape=tuple(x.shape[1:]),
+                classes=classes,
                 seed=key_for(self.seed, "metric", self._epoch),
-                flexible=True,
+                pad=False,
             )
-            engine = Prepared(subject, LabelClassifier(model, classes)).engine(
-                SingleDraw(self.samples)
-            )
+            engine = ready.engine(SingleDraw(self.samples))
             inputs = zip(
                 range(len(self._votes), len(self._votes) + len(x)),
                 x,

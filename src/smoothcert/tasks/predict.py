@@ -12,7 +12,7 @@ from smoothcert._user_errors import naming_user_errors
 from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
 from smoothcert.plans.top_class import TopClass
-from smoothcert.smoothed import Smoothed
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.request import job_for
 
 
@@ -47,7 +47,7 @@ class Prediction:
 
 @naming_user_errors()
 def predict(
-    smoothed: Smoothed,
+    smoothed: Subject,
     x: Any,
     *,
     samples: int = 1000,
@@ -68,9 +68,9 @@ def predict(
     rule: Any = TopClass(_check.whole("samples", samples, least=1), _check.alpha("alpha", alpha))
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
-    subject = smoothed.bind(dataset, ids, flexible=True)
+    subject = smoothed.bind(dataset, ids, in_memory=True)
     job = job_for(subject, dataset, rule, ids)
-    engine = subject.prepared.engine(job.plan, seed=smoothed.next_key("interactive"))
+    engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
     found = {c.id: c for c in engine.certify((subject.read(dataset, id) for id in ids), end=end)}
     return [_prediction(found.get(id)) for id in ids]
 

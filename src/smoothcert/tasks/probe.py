@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from smoothcert.noises import Gaussian
 from smoothcert.plans import Rule, SingleDraw, Tally
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
-from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
+from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.statistics.bounds import critical_count, interval
 from smoothcert.statistics.empirical_bayes import likely_above
 from smoothcert.statistics.group_sequential import default_looks
@@ -196,7 +196,7 @@ def probe(
     skip: int | None = None,
     limit: int = 100,
     on_level: Callable[[Level], None] = lambda level: None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
 
@@ -251,25 +251,24 @@ def probe(
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
-    def prepared(sigma: float, denoiser: Denoiser | None) -> Prepared:
+    def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
         """The classifier may depend on the noise, as the bundled weights do."""
-        smoothed = Smoothed(model, noise=Gaussian(sigma), denoiser=denoiser, **shared)
-        return replace(smoothed.bind(dataset, chosen), flexible=True).prepare()
+        subject = Subject(model, noise=Gaussian(sigma), denoiser=denoiser, pad=False, **shared)
+        return subject.bind(dataset, chosen, in_memory=True)
 
-    classifier = prepared(wanted[0], None)
-    inputs = _labelled(classifier.subject, dataset, chosen)
-    levels = [_without_noise(classifier, inputs)]
+    subject = bound(wanted[0], None)
+    inputs = _labelled(subject, dataset, chosen)
+    levels = [_without_noise(subject.ready, inputs)]
     on_level(levels[0])
     for sigma in wanted:
         if front is not None or sigma != wanted[0]:
-            classifier = prepared(sigma, front)
-        noisy = _labelled(classifier.subject, dataset, chosen)
-        level = _under_noise(classifier, noisy, copies)
+            subject = bound(sigma, front)
+        noisy = _labelled(subject, dataset, chosen)
+        level = _under_noise(subject.ready, noisy, copies)
         if radii is not None:
-            level = replace(level, estimated=_estimated(classifier, noisy, radii, samples))
+            level = replace(level, estimated=_estimated(subject.ready, noisy, radii, samples))
         levels.append(level)
         on_level(level)
-    subject = classifier.subject
     return Probe(
         model=subject.classifier.name,
         data=dataset.name,
@@ -295,28 +294,27 @@ def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[In
 
 
 @torch.inference_mode()
-def _without_noise(prepared: Prepared, inputs: Sequence[Input]) -> Level:
+def _without_noise(ready: ReadySubject, inputs: Sequence[Input]) -> Level:
     """The accuracy without noise."""
-    subject, right = prepared.subject, 0
-    batch = blank(subject.shape, subject.runtime)
+    right = 0
+    batch = blank(ready.shape, ready.runtime)
     for first in range(0, len(inputs), len(batch)):
         part = inputs[first : first + len(batch)]
         batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
-        answers = prepared.classify(batch)[: len(part)].tolist()
+        answers = ready.classify(batch)[: len(part)].tolist()
         right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
     return Level(0.0, right / len(inputs), right / len(inputs))
 
 
-def _under_noise(prepared: Prepared, inputs: Sequence[Input], copies: int) -> Level:
+def _under_noise(ready: ReadySubject, inputs: Sequence[Input], copies: int) -> Level:
     """The accuracy on noisy copies, with other noise than a run: votes that choose a sigma must not count again."""
-    subject = prepared.subject
-    engine = prepared.engine(SingleDraw(copies), seed=key_for(subject.seed, "probe"))
+    engine = ready.engine(SingleDraw(copies), seed=key_for(ready.seed, "probe"))
     right = majority = 0
     for certificate in engine.certify(inputs):
         look, label = certificate.looks[0], certificate.label
         right += look.votes.get(NO_CLASS if label is None else label, 0)
         majority += look.top == label
-    return Level(subject.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
+    return Level(ready.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
 
 
 @dataclass(frozen=True)
@@ -348,16 +346,16 @@ class _UntilClear(Rule):
 
 
 def _estimated(
-    prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float], samples: int
+    ready: ReadySubject, inputs: Sequence[Input], radii: Sequence[float], samples: int
 ) -> dict[float, float | None]:
     """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
-    p = [prepared.subject.noise.needed_probability(radius) for radius in radii]
+    p = [ready.noise.needed_probability(radius) for radius in radii]
     # The shares of votes with which fixed sampling certifies the radii; above 1 for none.
     plan = _UntilClear(
         tuple((critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples).tolist())
     )
     engine, right = (
-        prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")),
+        ready.engine(plan, seed=key_for(ready.seed, "estimate")),
         np.zeros(len(radii)),
     )
     for certificate in engine.certify(inputs):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from torch import nn
 
 from smoothcert._agreement import same_answers
+from smoothcert._settings import NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
 from smoothcert.runs.manifest import Manifest
-from smoothcert.smoothed import Settings, Smoothed, Subject
+from smoothcert.smoothed import Subject
 
 
 class Places(TypedDict, total=False):
@@ -31,7 +32,7 @@ class Places(TypedDict, total=False):
 
 def reload(
     manifest: Manifest, places: Places, *, purpose: str, instead: str = "", here: bool = True
-) -> tuple[Smoothed, Subject, Dataset]:
+) -> tuple[Subject, Subject, Dataset]:
     """The classifier, the subject and the data of a run; on the CPU if not `here`, where its device is missing."""
     m, model, denoiser = manifest, places.get("model"), places.get("denoiser")
     has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
@@ -61,11 +62,11 @@ def reload(
         )
     try:
         dataset = find_dataset(m.data if given is None else given)
-        if unknown := sorted(m.settings.keys() - Settings.__annotations__.keys()):
+        if unknown := sorted(m.settings.keys() - set(NAMES)):
             raise InvalidInput(
                 f"this version of smoothcert does not know the setting {unknown[0]!r} of the run"
             )
-        settings: Settings = {
+        settings: dict[str, Any] = {
             "noise": m.noise,
             "weights": places.get("weights")
             or (m.weights if model is None or isinstance(model, str) else None),
@@ -77,9 +78,7 @@ def reload(
             "batch": m.batch or "auto",
             "compile": m.compile_request,
         }
-        smoothed = Smoothed(
-            m.model if model is None else model, **cast(Settings, {**m.settings, **settings})
-        )
+        smoothed = Subject(m.model if model is None else model, **{**m.settings, **settings})
         subject = smoothed.bind(dataset, ())
     except InvalidInput as error:
         parts = (

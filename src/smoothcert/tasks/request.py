@@ -14,8 +14,8 @@ from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, plan_or_default
 from smoothcert.runs.manifest import Manifest
-from smoothcert.smoothed import Settings, Smoothed, Subject
-from smoothcert.smoothed.subject import warn_about_training
+from smoothcert.smoothed import Subject
+from smoothcert.smoothed.checks import warn_about_training
 from smoothcert.tasks.budget import Budget, as_recorded, plan_for_budget
 
 
@@ -33,9 +33,10 @@ class Request:
         everything: The inputs of all shards.
         ids: The inputs of this one.
         shard: The shard; None for all inputs.
+        exact: Whether the defaults are float32 and noise on the grid.
     """
 
-    smoothed: Smoothed
+    smoothed: Subject
     dataset: Dataset
     data: str
     in_memory: str
@@ -44,6 +45,7 @@ class Request:
     everything: list[int]
     ids: list[int]
     shard: str | None
+    exact: bool
 
     @classmethod
     def of(
@@ -51,7 +53,7 @@ class Request:
         model: Any,
         data: Any,
         labels: Any,
-        settings: Settings,
+        settings: dict[str, Any],
         *,
         plan: Plan | None,
         budget: Budget | None,
@@ -61,7 +63,7 @@ class Request:
     ) -> Request:
         """The request, from the arguments of `certify`."""
         plan = plan_or_default(plan) if budget is None else plan_for_budget(plan)
-        smoothed = smoothed_given(model, settings)
+        smoothed = subject_given(model, settings)
         dataset = find_dataset(data, labels)
         if budget is not None and shard is not None:
             raise InvalidInput(
@@ -72,7 +74,6 @@ class Request:
         everything = select_ids(len(dataset), **selection)
         if joint:
             plan = _with_alpha_over(plan, len(everything))
-            smoothed = smoothed.asking(exact=True)
         return cls(
             smoothed,
             dataset,
@@ -83,6 +84,7 @@ class Request:
             everything,
             select_ids(len(dataset), ids=everything, shard=shard),
             None if shard is None else "{}/{}".format(*parse_shard(shard)),
+            exact=joint,
         )
 
     def check_can_be_kept(self) -> None:
@@ -118,7 +120,9 @@ class Request:
         if self.budget is not None:
             budget = self.budget.described(self.plan, None if recorded is None else recorded.budget)
         # All shards are bound together, so that they agree.
-        subject = smoothed.bind(self.dataset, self.everything, resolve=executor.resolve)
+        subject = smoothed.bind(
+            self.dataset, self.everything, exact=self.exact, resolve=executor.resolve
+        )
         job = job_for(subject, self.dataset, plan, self.ids)
         classifier = subject.classifier
         return job, Manifest(
@@ -132,21 +136,21 @@ class Request:
             seed=subject.seed,
             device=subject.runtime.torch_device.type,
             dtype=subject.runtime.dtype,
-            weights=smoothed.weights,
+            weights=None if smoothed.weights is None else str(smoothed.weights),
             weights_hash=classifier.weights_hash,
             denoiser=classifier.denoiser,
             answers=subject.answers(),
-            settings=subject.settings,
+            settings=subject.recorded,
             budget=budget,
             in_memory=self.in_memory,
             shard=self.shard,
         )
 
 
-def smoothed_given(model: Any, settings: Settings) -> Smoothed:
+def subject_given(model: Any, settings: dict[str, Any]) -> Subject:
     """The subject, from what the user gave."""
-    if not isinstance(model, Smoothed):
-        return Smoothed(model, **settings)
+    if not isinstance(model, Subject):
+        return Subject(model, **settings)
     if settings:
         raise InvalidInput(
             "settings-of-smoothed",
@@ -179,7 +183,7 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     later, the run could not be resumed.
     """
     job = Job(subject, dataset, plan.for_noise(subject.noise))
-    warn_about_training(subject)
+    warn_about_training(subject.classifier, subject.noise)
     check_shapes = getattr(dataset, "check_shapes", None)
     if check_shapes is not None:
         check_shapes(ids)
@@ -193,7 +197,7 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     return job
 
 
-def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
+def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:
     """The classifier with noise, format and batch as a run began, where they were left open."""
     settled: dict[str, Any] = {}
     if smoothed.sigma is not None and is_gaussian(recorded.noise, smoothed.sigma):
@@ -205,4 +209,4 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
     # The batch is part of the classifier as run, so it is measured once.
     if smoothed.batch == "auto" and recorded.batch:
         settled["batch"] = recorded.batch
-    return smoothed.asking(**settled)
+    return smoothed.with_settings(**settled)
