@@ -102,7 +102,8 @@ class Reference:
         x: Noisy rows. Some of them are scaled, so that they lie far from [0, 1].
 
     Raises:
-        OtherAnswers: The classifier gives the same label to all inputs, so a comparison proves nothing.
+        OtherAnswers: The classifier gives the same label to all inputs, so a comparison proves
+            nothing.
     """
 
     def __init__(self, plain: Outputs, finer: Outputs, x: Tensor) -> None:
@@ -294,7 +295,9 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
 
 
 def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
-    """Whether the labels and margins of a model are the same up to rounding; True if there are no answers to compare.
+    """Whether the labels and margins of a model are the same up to rounding.
+
+    Without answers to compare, they are.
 
     >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
     True
@@ -316,7 +319,7 @@ def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -
 
 
 def same_votes(there: Mapping[int, int], now: Mapping[int, int]) -> bool:
-    """Whether the votes of the same samples are the same up to rounding, which can decide a few of them.
+    """Whether the votes of the same samples are the same up to rounding, which can decide a few.
 
     >>> same_votes({3: 90, 5: 10}, {3: 91, 5: 9}), same_votes({3: 90, 5: 10}, {3: 80, 5: 20})
     (True, False)

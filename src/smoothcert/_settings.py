@@ -41,17 +41,17 @@ class Settings:
         weights: A checkpoint (.safetensors, .pth, .pth.tar) for a model that is given by its name.
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
-            "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion and
-            guided-diffusion, file.py:function or package.module:function; in Python also a module.
+            "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
+            and guided-diffusion, file.py:function or package.module:function; in Python also a module.
             Certificates are about the denoiser and the model together.
         stochastic: The model is random by design. Its random numbers then depend on the noisy input
             alone, and inputs are classified one at a time. A module of your own function stays in
             the mode in which it is returned, so dropout can be on.
         seed: The key of the noise: the same seed draws the same noise.
         device: cpu, cuda, cuda:N or mps. Default: the fastest one.
-        dtype: The number format of the classifier. Default: bfloat16 where the device has it, unless
-            it gives other labels than float32 on noisy copies of the first inputs; else float32. A
-            model in float64 stays in it.
+        dtype: The number format of the classifier. Default: bfloat16 where the device has it,
+            unless it gives other labels than float32 on noisy copies of the first inputs; else
+            float32. A model in float64 stays in it.
         batch: Rows per forward pass. Default: chosen by measuring.
         compile: How to speed up the classifier. fast: kernels of our own, ready in seconds, the
             default on CUDA. default: torch's compiler. max: the compiler tunes convolutions, for

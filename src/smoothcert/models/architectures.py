@@ -1,7 +1,8 @@
 """The bundled networks. Each of them contains its normalisation.
 
-A module from here takes inputs in [0, 1]. `module.network` holds the whole state, under the names that the published
-checkpoints of Cohen et al. (2019) and later papers use (`conv1.weight`, `layer2.0.downsample.0.weight`, ...).
+A module from here takes inputs in [0, 1]. `module.network` holds the whole state, under the names
+that the published checkpoints of Cohen et al. (2019) and later papers use (`conv1.weight`,
+`layer2.0.downsample.0.weight`, ...).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from smoothcert import _check
 
 
 class Normalize(nn.Module):
-    """Computes `(x - mean) / deviation` per channel. Both are constants, so they are not in the state dict."""
+    """Computes `(x - mean) / deviation` per channel.
+
+    Both are constants, so they are not in the state dict.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -30,9 +34,8 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised batch."""
-        return (x - self.mean).div_(
-            self.deviation
-        )  # in place, because a second large buffer would cost more time
+        # In place, because a second large buffer would cost more time.
+        return (x - self.mean).div_(self.deviation)
 
 
 class Normalized(nn.Module):
@@ -75,7 +78,10 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """The residual network of He et al. (2016) for 32x32 images. Each stage after the first halves height and width."""
+    """The residual network of He et al. (2016) for 32x32 images.
+
+    Each stage after the first halves height and width.
+    """
 
     def __init__(
         self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3
@@ -84,9 +90,8 @@ class CifarResNet(nn.Module):
         self.conv1 = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         for number, (before, width) in enumerate(pairwise((widths[0], *widths)), 1):
-            self.add_module(
-                f"layer{number}", _stage(before, width, blocks, stride=1 if number == 1 else 2)
-            )
+            stride = 1 if number == 1 else 2
+            self.add_module(f"layer{number}", _stage(before, width, blocks, stride=stride))
         self.stages = len(widths)
         self.fc = nn.Linear(widths[-1], classes)
         for module in self.modules():
@@ -110,8 +115,8 @@ def _stage(channels_in: int, channels: int, blocks: int, *, stride: int) -> nn.S
 def _fashion_cnn(classes: int, channels: int = 1) -> nn.Module:
     """A network that is small enough to certify on a laptop.
 
-    Its first convolution uses wide patches with a large stride, which averages out noise. It has no batch
-    normalisation, so it computes the same in training and in evaluation.
+    Its first convolution uses wide patches with a large stride, which averages out noise. It has no
+    batch normalisation, so it computes the same in training and in evaluation.
     """
     return nn.Sequential(
         nn.Conv2d(channels, 32, 6, stride=4, padding=1),  # 28x28 -> 7x7
@@ -135,7 +140,8 @@ class Architecture(NamedTuple):
 
 
 def _cifar(widths: tuple[int, ...], blocks: int) -> Architecture:
-    mean, deviation = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+    mean = (0.4914, 0.4822, 0.4465)
+    deviation = (0.2023, 0.1994, 0.2010)
     return Architecture(partial(CifarResNet, widths, blocks), (3, 32, 32), mean, deviation)
 
 
@@ -148,7 +154,8 @@ ARCHITECTURES = {
 """The bundled architectures by name."""
 
 NAMED_WEIGHTS = {"fashion-cnn-clean": "fashion-cnn"}
-"""Bundled weights that are a model of their own, with their architecture: trained without noise, for any sigma."""
+"""Bundled weights that are a model of their own, with their architecture. They were trained without
+noise, and are for any sigma."""
 
 
 def bundled_name(name: str) -> str:
@@ -167,10 +174,11 @@ def build(name: str, *, classes: int = 10, channels: int | None = None) -> Norma
     >>> module(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    known = _check.one_of("architecture", bundled_name(name), tuple(ARCHITECTURES))
-    architecture = ARCHITECTURES[known]
-    usual = architecture.input_shape[0]
-    network = architecture.network(_check.whole("classes", classes, least=2), channels or usual)
-    if channels not in (None, usual):
+    bundled = _check.one_of("architecture", bundled_name(name), tuple(ARCHITECTURES))
+    architecture = ARCHITECTURES[bundled]
+    usual_channels = architecture.input_shape[0]
+    classes = _check.whole("classes", classes, least=2)
+    network = architecture.network(classes, channels or usual_channels)
+    if channels not in (None, usual_channels):
         return Normalized(Normalize((0.0,), (1.0,)), network)
     return Normalized(Normalize(architecture.mean, architecture.deviation), network)

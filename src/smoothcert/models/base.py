@@ -1,4 +1,4 @@
-"""A network of the caller: the type of a classifier, the hash of its weights, and copies that leave it as it is."""
+"""A network of the caller: its type, the hash of its weights, and copies that leave it as it is."""
 
 from __future__ import annotations
 
@@ -50,18 +50,20 @@ class Classifier:
     """A function from inputs in [0, 1] to classes, and what is known about it.
 
     Args:
-        module: The function. It takes a batch of floats of shape (b, ...) and returns logits of shape (b, classes) or
-            integer labels of shape (b,). A torch module must be in evaluation mode, unless it is random by design.
+        module: The function. It takes a batch of floats of shape (b, ...) and returns logits of
+            shape (b, classes) or integer labels of shape (b,). A torch module must be in evaluation
+            mode, unless it is random by design.
         classes: The number of classes; 0 if it is not known yet.
         name: What the user gave as the model.
         input_shape: The shape of one input, if it is known.
-        weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the
-            layers and the names, types, shapes and bytes of their state; for a file, its content. None for a function.
+        weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch
+            module it covers the layers and the names, types, shapes and bytes of their state; for a
+            file, its content. None for a function.
         trained_sigma: The standard deviation of the noise in training, if it is known.
         trained_noise: The noise in training, if it is known.
         values: The smallest and the largest value of an input; None if it may have any.
-        denoiser: Name, hash and description of the denoiser in front of it, if there is one. The hash of the weights
-            then covers both.
+        denoiser: Name, hash and description of the denoiser in front of it, if there is one. The
+            hash of the weights then covers both.
         trained_denoiser: The hash of the denoiser in front of it in training, if there was one.
     """
 
@@ -79,38 +81,61 @@ class Classifier:
     def __post_init__(self) -> None:
         if self.classes < 2 and self.classes != 0:
             raise InvalidInput(
-                f"{self.name} has {self.classes} output, and a classifier needs at least two classes: return two "
-                "logits, or labels"
+                "too-few-classes",
+                "{model} has {classes} output, and a classifier needs at least two classes: "
+                "return two logits, or labels",
+                model=self.name,
+                classes=self.classes,
             )
 
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:
     """The error for published weights that could not be downloaded or read."""
     return InvalidInput(
-        f"cannot get the weights of {spec} ({first_line(error).rstrip('.')}): check the name and the connection, give "
-        f"{setting('weights', 'FILE')}, or {setting('weights', 'none')} for an untrained network"
+        "weights-not-loaded",
+        "cannot get the weights of {model} ({reason}): check the name and the connection, give "
+        "{file}, or {none} for an untrained network",
+        model=spec,
+        reason=first_line(error).rstrip("."),
+        file=setting("weights", "FILE"),
+        none=setting("weights", "none"),
     )
 
 
-def check_classes(name: str, own: int | None, wanted: int | None) -> None:
+def check_classes(name: str, classes: int | None, wanted: int | None) -> None:
     """Refuse another number of classes than a classifier or its published weights have."""
-    if wanted not in (None, own):
+    if wanted not in (None, classes):
         raise InvalidInput(
-            f"{name} has {own} classes, not {wanted}: leave out {setting('classes')}, or give other weights"
+            "other-classes",
+            "{model} has {classes} classes, not {wanted}: leave out {setting}, or give other "
+            "weights",
+            model=name,
+            classes=classes,
+            wanted=wanted,
+            setting=setting("classes"),
         )
 
 
 def check_values(
     values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser"
 ) -> None:
-    """Refuse an input with values outside the range that a denoiser, or a method of training, is made for."""
+    """Refuse an input with values outside the range that a denoiser or training method takes."""
     if values is None or not x.numel():
         return
-    low, high = float(x.min()), float(x.max())
-    if low < values[0] - _ROUNDING or high > values[1] + _ROUNDING:
+    smallest, largest = values
+    low = float(x.min())
+    high = float(x.max())
+    if low < smallest - _ROUNDING or high > largest + _ROUNDING:
         raise InvalidInput(
-            f"{which} has values from {low:g} to {high:g}, and {taker} takes inputs with values from "
-            f"{values[0]:g} to {values[1]:g}: scale the data"
+            "values-out-of-range",
+            "{which} has values from {low:g} to {high:g}, and {taker} takes inputs with values "
+            "from {smallest:g} to {largest:g}: scale the data",
+            which=which,
+            low=low,
+            high=high,
+            taker=taker,
+            smallest=smallest,
+            largest=largest,
         )
 
 
@@ -120,17 +145,23 @@ def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -
     for tensor in tensors:
         if is_lazy(tensor):
             raise InvalidInput(
-                f"{what} has layers without weights yet (lazy layers?): call it on an input first"
+                "lazy-layers",
+                "{what} has layers without weights yet (lazy layers?): call it on an input first",
+                what=what,
             )
         if tensor.is_meta:
             raise InvalidInput(
-                f"{what} has no weights yet (it is on the meta device): load its weights first"
+                "meta-weights",
+                "{what} has no weights yet (it is on the meta device): load its weights first",
+                what=what,
             )
-        if (
-            tensor.is_complex()
-        ):  # torch would drop their imaginary parts in the number format of the run
+        # In the number format of the run, torch would drop imaginary parts.
+        if tensor.is_complex():
             raise InvalidInput(
-                f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)"
+                "complex-weights",
+                "{what} has complex weights: store them as pairs of real numbers "
+                "(torch.view_as_real)",
+                what=what,
             )
 
 
@@ -225,10 +256,10 @@ class _Snapshot(pickle.Pickler):
 
 
 def snapshot(*modules: nn.Module | None) -> tuple[bytes, list[object]]:
-    """The state of modules, to notice changes of weights, buffers, hooks, modes and other attributes.
+    """The state of modules, to notice changes of weights, buffers, hooks, modes and attributes.
 
-    Two snapshots are equal if nothing has changed in between. A module with an attribute that cannot
-    be read has no two equal snapshots.
+    Two snapshots are equal if nothing has changed in between. A module with an attribute that
+    cannot be read has no two equal snapshots.
     """
     file = io.BytesIO()
     writer = _Snapshot(file)
@@ -268,14 +299,13 @@ def in_evaluation_mode(model: object) -> Iterator[None]:
 
 def import_path(value: Any) -> str:
     """The module and the name of a function, or of the class of a torch module."""
-    source = (
-        type(value) if isinstance(value, nn.Module) or not hasattr(value, "__qualname__") else value
-    )
+    is_named = hasattr(value, "__qualname__") and not isinstance(value, nn.Module)
+    source = value if is_named else type(value)
     return f"{source.__module__}:{source.__qualname__}"
 
 
 def like_weights(x: Tensor, module: Callable[[Tensor], Any]) -> Tensor:
-    """A batch on the device and in the number format of the weights of a module; float32 for a function."""
+    """A batch on the device and in the format of a module's weights; float32 for a function."""
     parameters = module.parameters() if isinstance(module, nn.Module) else ()
     parameter = next((p for p in parameters if p.is_floating_point()), None)
     return x.float() if parameter is None else x.to(parameter)
@@ -284,19 +314,23 @@ def like_weights(x: Tensor, module: Callable[[Tensor], Any]) -> Tensor:
 def copied(module: nn.Module) -> nn.Module:
     """A deep copy of a module, without what `torch.compile` and `DataParallel` put around it.
 
-    torch does not copy tensors that were computed from parameters. `torch.nn.utils.weight_norm` keeps such a weight in
-    an attribute and computes it again in every forward pass, so its value is enough.
+    torch does not copy tensors that were computed from parameters. `torch.nn.utils.weight_norm`
+    keeps such a weight in an attribute and computes it again in every forward pass, so its value is
+    enough.
 
     Raises:
-        InvalidInput: The module holds something that cannot be copied, such as a lock or an open file.
+        InvalidInput: The module holds something that cannot be copied, such as a lock or an open
+            file.
     """
-    while (compiled := hasattr(module, "_orig_mod")) or type(module) in _PARALLEL:
+    while hasattr(module, "_orig_mod") or type(module) in _PARALLEL:
         if module._forward_hooks or module._forward_pre_hooks:
             raise InvalidInput(
-                f"the hooks of {type(module).__name__} would be lost, and with them a part of the classifier: "
-                "register them on the module inside of it"
+                "lost-hooks",
+                "the hooks of {kind} would be lost, and with them a part of the classifier: "
+                "register them on the module inside of it",
+                kind=type(module).__name__,
             )
-        module = getattr(module, "_orig_mod" if compiled else "module")
+        module = getattr(module, "_orig_mod" if hasattr(module, "_orig_mod") else "module")
     attributes = (value for part in module.modules() for value in vars(part).values())
     computed = (value for value in attributes if isinstance(value, Tensor) and not value.is_leaf)
     try:
@@ -305,14 +339,18 @@ def copied(module: nn.Module) -> nn.Module:
         raise
     except Exception as error:  # attributes may be any objects
         raise InvalidInput(
-            f"{type(module).__name__} cannot be copied ({first_line(error)}): remove what cannot be copied from its "
-            "attributes, or give a function that calls it"
+            "not-copyable",
+            "{kind} cannot be copied ({reason}): remove what cannot be copied from its "
+            "attributes, or give a function that calls it",
+            kind=type(module).__name__,
+            reason=first_line(error),
         ) from error
 
 
 def _dense(value: Tensor) -> Tensor:
-    """A tensor whose bytes can be read: neither quantized nor sparse, with lazy operations applied."""
-    value = value.dequantize() if value.is_quantized else value
-    return (
-        (value if value.layout == torch.strided else value.to_dense()).resolve_conj().resolve_neg()
-    )
+    """A tensor whose bytes can be read: not quantized, not sparse, lazy operations applied."""
+    if value.is_quantized:
+        value = value.dequantize()
+    if value.layout != torch.strided:
+        value = value.to_dense()
+    return value.resolve_conj().resolve_neg()

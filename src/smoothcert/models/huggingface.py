@@ -42,7 +42,12 @@ def load(name: str, *, published: bool, classes: int | None) -> Classifier:
             config.num_labels = classes or config.num_labels
             model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise InvalidInput(f"{spec} is not an image classifier: {first_line(error)}") from None
+        raise InvalidInput(
+            "not-an-image-classifier",
+            "{model} is not an image classifier: {reason}",
+            model=spec,
+            reason=first_line(error),
+        ) from None
     processor = _processor(name)
     edges = _edges(processor)
     return Classifier(
@@ -61,29 +66,40 @@ def _processor(name: str) -> dict[str, Any]:
         settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name)[0]
     except OSError:
         raise InvalidInput(
-            f"hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its image processor "
-            'in the same folder, or the text {"do_normalize": false} if it takes pixels in [0, 1]'
+            "no-image-processor",
+            "hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its "
+            "image processor in the same folder, or the text {text} if it takes pixels in [0, 1]",
+            name=name,
+            text='{"do_normalize": false}',
         ) from None
     return settings
 
 
 def _normalize(processor: dict[str, Any]) -> Normalize:
-    """What the processor does to bytes b, written for inputs x = b / 255: (x * scale - offset - mean) / deviation."""
-    scale = (
-        255 * processor.get("rescale_factor", 1 / 255)
-        if processor.get("do_rescale", True)
-        else 255.0
-    )
+    """What the processor does to bytes b, written for inputs x = b / 255.
+
+    It is (x * scale - offset - mean) / deviation.
+    """
+    scale = 255.0
+    if processor.get("do_rescale", True):
+        scale *= processor.get("rescale_factor", 1 / 255)
     offset = 1.0 if processor.get("rescale_offset", False) else 0.0
-    mean, deviation = [0.0], [1.0]
+    mean = [0.0]
+    deviation = [1.0]
     if processor.get("do_normalize", True):
-        try:
-            mean, deviation = processor["image_mean"], processor["image_std"]
-        except KeyError as error:
-            raise InvalidInput(
-                f"the preprocessor_config.json has no {error}, so the normalisation is unknown"
-            ) from None
+        mean = _entry(processor, "image_mean")
+        deviation = _entry(processor, "image_std")
     return Normalize(tuple((m + offset) / scale for m in mean), tuple(d / scale for d in deviation))
+
+
+def _entry(processor: dict[str, Any], name: str) -> Any:
+    if name not in processor:
+        raise InvalidInput(
+            "no-normalisation",
+            "the preprocessor_config.json has no {entry!r}, so the normalisation is unknown",
+            entry=name,
+        )
+    return processor[name]
 
 
 def _edges(processor: dict[str, Any]) -> tuple[int, int] | None:

@@ -39,9 +39,11 @@ _SOURCES = {
 """Prefixes, and the module and function of this package that makes such a classifier."""
 ASSETS = Path(__file__).parents[1] / "assets"
 _DEFAULT_CLASSES = 10
+_BUNDLED = (*ARCHITECTURES, *NAMED_WEIGHTS)
 _CHOICES = (
-    f"give one of {', '.join([*ARCHITECTURES, *NAMED_WEIGHTS])}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, "
-    "onnx:FILE, file.py:function or package.module:function"
+    f"give one of {', '.join(_BUNDLED)}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, "
+    f"onnx:FILE, "
+    "file.py:function or package.module:function"
 )
 
 
@@ -53,19 +55,23 @@ def load_classifier(
     sigma: float | None = None,
     stochastic: bool = False,
 ) -> Classifier:
-    """Load a classifier by name. If neither the caller nor the model tells the number of classes, it is 0.
+    """Load a classifier by name.
+
+    If neither the caller nor the model tells the number of classes, it is 0.
 
     Args:
-        spec: A bundled architecture, `fashion-cnn-clean`, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`,
-            `onnx:FILE`, `file.py:function` or `package.module:function`. None is allowed if the weights file states its
-            architecture.
-        weights: A weights file, or "none" for an untrained network, which certifies nothing but takes the same time. By
-            default, the weights that come with the model: bundled, or published by its source.
+        spec: A bundled architecture, `fashion-cnn-clean`, `torchvision:NAME`, `timm:NAME`,
+            `hf:NAME_OR_FOLDER`, `onnx:FILE`, `file.py:function` or `package.module:function`. None
+            is allowed if the weights file states its architecture.
+        weights: A weights file, or "none" for an untrained network, which certifies nothing but
+            takes the same time. By default, the weights that come with the model: bundled, or
+            published by its source.
         classes: The number of classes, if the model does not determine it.
-        sigma: The standard deviation of the noise of the certificates. Among bundled weights, those whose training
-            noise is closest to it are taken.
-        stochastic: Whether the model is random by design. A module of the user's own code then stays in the mode in
-            which it is returned, because dropout is off in evaluation mode. Otherwise it is put into evaluation mode.
+        sigma: The standard deviation of the noise of the certificates. Among bundled weights, those
+            whose training noise is closest to it are taken.
+        stochastic: Whether the model is random by design. A module of the user's own code then
+            stays in the mode in which it is returned, because dropout is off in evaluation mode.
+            Otherwise it is put into evaluation mode.
 
     Raises:
         InvalidInput: The name is unknown, or the weights do not fit.
@@ -76,52 +82,91 @@ def load_classifier(
     """
     if classes is not None:
         classes = _check.whole("classes", classes, least=2)
-    published, checkpoint = weights is None, None
-    if weights is not None and str(weights) != "none":
-        checkpoint = read_checkpoint(weights)
-        if checkpoint.method == "denoiser":
-            raise InvalidInput(
-                f"{weights} holds a denoiser, not a classifier: give it as {setting('denoiser')}"
-            )
+    checkpoint = _checkpoint_of_classifier(weights)
+    if checkpoint is not None:
         classes = checkpoint.classes if classes is None else classes
         spec = _spec_of(checkpoint.architecture) if spec is None else spec
     if spec is None:
-        missing = "the weights do not state their architecture" if weights else "no model is given"
-        raise InvalidInput(f"{missing}: {_CHOICES}")
-    with _fresh_weights():
-        if (bundled := bundled_name(spec)) in (*ARCHITECTURES, *NAMED_WEIGHTS):
-            checkpoint = _bundled_weights(bundled, sigma) if published else checkpoint
-            found = replace(_load_bundled(bundled, checkpoint, classes), name=spec)
-        elif names_code(spec):
-            found = _load_code(spec, checkpoint, classes)
-        else:
-            prefix, _, name = spec.partition(":")
-            if prefix not in _SOURCES or not name:
-                hint = did_you_mean(spec, (*ARCHITECTURES, *NAMED_WEIGHTS)) or f": {_CHOICES}"
-                raise InvalidInput(f"unknown model {spec!r}{hint}")
-            load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
-            try:
-                found = load(name, published=published, classes=classes)
-            except OSError as error:
-                raise not_loaded(spec, error) from None
-    check_classes(found.name, found.classes or classes, classes)
-    module = found.module
+        raise InvalidInput(
+            "no-architecture" if weights else "no-model",
+            "{missing}: {choices}",
+            missing="the weights do not state their architecture"
+            if weights
+            else "no model is given",
+            choices=_CHOICES,
+        )
+    if weights is None and bundled_name(spec) in _BUNDLED:
+        checkpoint = _bundled_weights(bundled_name(spec), sigma)
+    classifier = _made(spec, checkpoint, classes, published=weights is None)
+    check_classes(classifier.name, classifier.classes or classes, classes)
+    module = classifier.module
     if not isinstance(module, nn.Module):  # it takes no weights
-        return found
+        return classifier
     if checkpoint is not None:
         checkpoint.load_into(module, name=spec)
-        sigma, noise, denoiser = checkpoint.sigma, checkpoint.noise, checkpoint.denoiser
-        found = replace(found, trained_sigma=sigma, trained_noise=noise, trained_denoiser=denoiser)
+        classifier = replace(
+            classifier,
+            trained_sigma=checkpoint.sigma,
+            trained_noise=checkpoint.noise,
+            trained_denoiser=checkpoint.denoiser,
+        )
     if not (stochastic and names_code(spec)):
         evaluation_mode(module)
-    return replace(found, weights_hash=found.weights_hash or state_hash(module))
+    return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
+
+
+def _checkpoint_of_classifier(weights: str | Path | None) -> Checkpoint | None:
+    """The weights file that the caller names; None if there is none."""
+    if weights is None or str(weights) == "none":
+        return None
+    checkpoint = read_checkpoint(weights)
+    if checkpoint.method == "denoiser":
+        raise InvalidInput(
+            "weights-of-denoiser",
+            "{path} holds a denoiser, not a classifier: give it as {denoiser}",
+            path=weights,
+            denoiser=setting("denoiser"),
+        )
+    return checkpoint
+
+
+def _made(
+    spec: str, checkpoint: Checkpoint | None, classes: int | None, *, published: bool
+) -> Classifier:
+    """The classifier from its source, with published weights or without weights."""
+    bundled = bundled_name(spec)
+    with _fresh_weights():
+        if bundled in _BUNDLED:
+            return replace(_load_bundled(bundled, checkpoint, classes), name=spec)
+        if names_code(spec):
+            return _load_code(spec, checkpoint, classes)
+        prefix, _, name = spec.partition(":")
+        if prefix not in _SOURCES or not name:
+            raise InvalidInput(
+                "unknown-model",
+                "unknown model {model!r}{hint}",
+                model=spec,
+                hint=did_you_mean(spec, _BUNDLED) or f": {_CHOICES}",
+            )
+        load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
+        try:
+            return load(name, published=published, classes=classes)
+        except OSError as error:
+            raise not_loaded(spec, error) from None
 
 
 def _spec_of(architecture: str | None) -> str | None:
-    """The model name for the architecture of a file. A name that is not bundled is one of torchvision."""
+    """The model name for the architecture of a file.
+
+    A name that is not bundled is one of torchvision.
+    """
     if architecture is not None and names_code(architecture):
         raise InvalidInput(
-            f"the weights are for {architecture}, and code that a file names is not executed: give {setting('model')}"
+            "weights-name-code",
+            "the weights are for {architecture}, and code that a file names is not executed: give "
+            "{model}",
+            architecture=architecture,
+            model=setting("model"),
         )
     if architecture is None or ":" in architecture or bundled_name(architecture) in ARCHITECTURES:
         return architecture
@@ -131,7 +176,8 @@ def _spec_of(architecture: str | None) -> str | None:
 def names_code(spec: str) -> bool:
     """Whether a model or denoiser is named as code, such as `package.module:function`.
 
-    Runs and weights may come from a stranger. So if they name code, it is not executed: the user has to give the model.
+    Runs and weights may come from a stranger. So if they name code, it is not executed: the user
+    has to give the model.
     """
     prefix, _, _ = spec.partition(":")
     return prefix not in ("", spec, *_SOURCES) and spec.rpartition(":")[2].isidentifier()
@@ -149,59 +195,89 @@ def _load_bundled(name: str, checkpoint: Checkpoint | None, classes: int | None)
 
 
 def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
-    """The bundled weights whose training noise is closest to `sigma`; by default those with the least noise."""
+    """The bundled weights whose training noise is closest to `sigma`.
+
+    By default, they are those with the least noise.
+    """
     if name in NAMED_WEIGHTS:
         return read_checkpoint(ASSETS / f"{name}.safetensors")
-    found = ASSETS.glob(f"{name}-[0-9]*.safetensors")
-    trained = {float(path.stem.removeprefix(f"{name}-")): path for path in found}
-    if not trained:
+    files = ASSETS.glob(f"{name}-[0-9]*.safetensors")
+    by_sigma = {float(path.stem.removeprefix(f"{name}-")): path for path in files}
+    if not by_sigma:
         raise InvalidInput(
-            f"{name} comes without weights: give {setting('weights', 'FILE')}, or "
-            f"{setting('weights', 'none')} for an untrained network"
+            "no-bundled-weights",
+            "{model} comes without weights: give {file}, or {none} for an untrained network",
+            model=name,
+            file=setting("weights", "FILE"),
+            none=setting("weights", "none"),
         )
-    return read_checkpoint(
-        trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))]
-    )
+    wanted = sigma or 0.0
+    closest = min(sorted(by_sigma), key=lambda trained_sigma: abs(trained_sigma - wanted))
+    return read_checkpoint(by_sigma[closest])
 
 
 def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:
     """A classifier from the user's own code: `package.module:factory` or `file.py:factory`.
 
-    The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
-    return a function from batches to logits or labels. If the number of classes is not given, it is the attribute
-    `classes` of what is returned, or else the number of its logits. The module stays in the mode in which the function
-    returns it.
+    The name refers to a module, or to a function without arguments that returns one. Instead of a
+    module, it may also return a function from batches to logits or labels. If the number of classes
+    is not given, it is the attribute `classes` of what is returned, or else the number of its
+    logits. The module stays in the mode in which the function returns it.
     """
     name, made = make(name)
     kind = type(made).__name__
     if checkpoint is not None and not isinstance(made, nn.Module):
         raise InvalidInput(
-            f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}"
+            "takes-no-weights",
+            "{name} returned a {kind}, which cannot take the weights of {path}",
+            name=name,
+            kind=kind,
+            path=checkpoint.path,
         )
     if isinstance(made, Classifier):
         return replace(made, name=name, classes=made.classes or classes or 0)
     if not callable(made):
-        raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
-    known = classes or getattr(made, "classes", None)
-    return Classifier(module=made, classes=known if isinstance(known, int) else 0, name=name)
+        raise InvalidInput(
+            "returned-no-model",
+            "{name} returned a {kind}: expected a torch module or a function",
+            name=name,
+            kind=kind,
+        )
+    stated = classes or getattr(made, "classes", None)
+    return Classifier(module=made, classes=stated if isinstance(stated, int) else 0, name=name)
 
 
 def make(spec: str, what: str = "model") -> tuple[str, Any]:
-    """What a function of the user returns, or a module of the user itself; and its name with a module, not a file."""
+    """The name of the user's function, with a module instead of a file, and what it returns.
+
+    The name may also refer to a module itself.
+    """
     place, _, attribute = spec.rpartition(":")
     module = import_users_module(place)
-    name, file = f"{module.__name__}:{attribute}", getattr(module, "__file__", None)
+    name = f"{module.__name__}:{attribute}"
+    file = getattr(module, "__file__", None)
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
+        raise InvalidInput(
+            "no-function",
+            "{place} ({file}) has no function {name!r}",
+            place=place,
+            file=file or "built in",
+            name=attribute,
+        )
+    if isinstance(factory, nn.Module):
+        return name, factory
     hint = f"it is called without arguments and must return the {what}"
     with _fresh_weights(), user_errors(f"calling {name}", near=file, hint=hint):
-        return name, factory if isinstance(factory, nn.Module) else factory()
+        return name, factory()
 
 
 @contextmanager
 def _fresh_weights() -> Iterator[None]:
-    """Seed torch in this context, so that an untrained network has the same weights every time and a run can resume."""
+    """Seed torch in this context.
+
+    So an untrained network has the same weights every time, and a run can resume.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
@@ -215,26 +291,35 @@ def as_classifier(
     stochastic: bool = False,
 ) -> Classifier:
     """Make a classifier from a module or a function."""
-    found = model if isinstance(model, Classifier) else _described(model, example)
+    classifier = model if isinstance(model, Classifier) else _described(model, example)
     if classes is not None:
-        check_classes(found.name, found.classes or classes, classes)
-        found = replace(found, classes=_check.whole("classes", classes, least=2))
+        check_classes(classifier.name, classifier.classes or classes, classes)
+        classifier = replace(classifier, classes=classes)
     if stochastic:
-        seeded = SeededRows(found.module, classes=found.classes or None)
-        # Without the seeds, the same weights are another classifier.
-        own = (
-            found.weights_hash
-            and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
-        )
-        found = replace(found, module=seeded, weights_hash=own)
-    return found if found.classes else replace(found, classes=_count_classes(found.module, example))
+        classifier = _seeded_by_row(classifier)
+    if not classifier.classes:
+        counted = _count_classes(classifier.module, example)
+        classifier = replace(classifier, classes=counted)
+    return classifier
+
+
+def _seeded_by_row(classifier: Classifier) -> Classifier:
+    """A random classifier as a fixed function. Without the seeds, it is another classifier."""
+    weights_hash = classifier.weights_hash
+    if weights_hash is not None:
+        weights_hash = hashlib.sha256(f"{weights_hash} seeded by row".encode()).hexdigest()
+    seeded = SeededRows(classifier.module, classes=classifier.classes or None)
+    return replace(classifier, module=seeded, weights_hash=weights_hash)
 
 
 def _described(model: Any, example: Tensor) -> Classifier:
     """A module or function of the caller as a classifier with an unknown number of classes."""
     if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
         raise InvalidInput(
-            f"a {type(model).__name__} does not take batches of floats: give {setting('model', 'hf:NAME')} or hf:FOLDER"
+            "pipeline-of-transformers",
+            "a {kind} does not take batches of floats: give {model} or hf:FOLDER",
+            kind=type(model).__name__,
+            model=setting("model", "hf:NAME"),
         )
     return Classifier(
         module=model,
@@ -253,7 +338,9 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
         output = answer(model, like_weights(example[None], model))
     if output.ndim == 1 and not output.is_floating_point():
         raise InvalidInput(
-            f"the model returns labels, so the number of classes is unknown: give {setting('classes', 'N')}"
+            "unknown-classes",
+            "the model returns labels, so the number of classes is unknown: give {classes}",
+            classes=setting("classes", "N"),
         )
     if output.ndim != 2:
         raise unfit(output, 1, "classes")

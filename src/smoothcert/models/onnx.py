@@ -1,4 +1,7 @@
-"""ONNX files, run by onnxruntime: `onnx:model.onnx`. The graph takes inputs in [0, 1], so it has to normalise them."""
+"""ONNX files, run by onnxruntime: `onnx:model.onnx`.
+
+The graph takes inputs in [0, 1], so it has to normalise them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.checkpoint import sigma_in_name
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
@@ -22,8 +24,8 @@ _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 class OnnxModule(nn.Module):
     """An ONNX graph with one input as a torch module. It runs on the device of the batch.
 
-    If the graph has a fixed batch size, the module splits each batch into parts of this size. It pads the last part and
-    removes the padding from the result.
+    If the graph has a fixed batch size, the module splits each batch into parts of this size. It
+    pads the last part and removes the padding from the result.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,9 +35,12 @@ class OnnxModule(nn.Module):
         session = self._session(torch.device("cpu"))
         inputs = session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in _TYPES or not inputs[0].shape:
-            found = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs)
+            listed = ", ".join(f"{each.name}: {each.type} {each.shape}" for each in inputs)
             raise InvalidInput(
-                f"{path} must have one input, a batch of floats; it has {found or 'none'}"
+                "not-one-input",
+                "{path} must have one input, a batch of floats; it has {inputs}",
+                path=path,
+                inputs=listed or "none",
             )
         self.input_name: str = inputs[0].name
         self.input_type = _TYPES[inputs[0].type]
@@ -79,29 +84,30 @@ class OnnxModule(nn.Module):
         return self._sessions[device]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_sessions": {},
-        }  # sessions cannot be copied; each copy opens its own
+        # Sessions cannot be copied; each copy opens its own.
+        return {**self.__dict__, "_sessions": {}}
 
 
 def load(name: str, *, published: bool, classes: int | None) -> Classifier:
     """An ONNX graph whose first output is logits or labels."""
     path = Path(name)
     if not published:
-        raise InvalidInput(f"onnx:{name} contains its weights: leave out {setting('weights')}")
+        raise InvalidInput(
+            "own-weights",
+            "onnx:{file} contains its weights: leave out {weights}",
+            file=name,
+            weights=setting("weights"),
+        )
     if not (find_spec("onnx") and find_spec("onnxruntime")):
         raise MissingExtra(f"onnx:{path}", "onnx")
-
     module = OnnxModule(path)
-    own = module.output_shape[1] if len(module.output_shape) == 2 else None
+    logits = module.output_shape[1] if len(module.output_shape) == 2 else None
     return Classifier(
         module=module,
-        classes=own or classes or 0,
+        classes=logits or classes or 0,
         name=f"onnx:{name}",
         input_shape=module.input_shape,
         weights_hash=_hash(path),
-        trained_sigma=sigma_in_name(path),
     )
 
 
@@ -115,13 +121,17 @@ def _open(path: Path, device: torch.device) -> Any:
         session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no other common base class
         raise InvalidInput(
-            f"{path} cannot be loaded as an ONNX file: {first_line(error)}"
+            "damaged-onnx",
+            "{path} cannot be loaded as an ONNX file: {reason}",
+            path=path,
+            reason=first_line(error),
         ) from None
-    if (
-        device.type == "cuda" and cuda[0] not in session.get_providers()
-    ):  # it silently falls back to the CPU
+    # Without CUDA, onnxruntime silently uses the CPU.
+    if device.type == "cuda" and cuda[0] not in session.get_providers():
         raise InvalidInput(
-            f"this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {setting('device', 'cpu')}"
+            "onnx-without-cuda",
+            "this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {device}",
+            device=setting("device", "cpu"),
         )
     return session
 
@@ -150,13 +160,16 @@ def _locations(path: Path) -> list[str]:
     for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
             raise InvalidInput(
-                f"{path} has weights outside its folder, in {location}: move them into the folder"
+                "weights-outside-folder",
+                "{path} has weights outside its folder, in {location}: move them into the folder",
+                path=path,
+                location=location,
             )
     return sorted(location for location in locations if (path.parent / location).is_file())
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """All tensors in a part of an ONNX file, also those in subgraphs, in functions and in attributes of nodes."""
+    """All tensors in a part of an ONNX file, also in subgraphs, functions and attributes."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return

@@ -1,8 +1,9 @@
-"""The answers of a classifier: from what a model returns to one class per row, and whether these answers hold.
+"""The answers of a classifier: one class per row of what it returns, and whether they hold.
 
-They must have the right shape and be the same for an input in every batch and in every session. A run may only continue
-with the classifier that it started with. We hash the weights. We cannot hash the code of an arbitrary function, so we
-also compare answers: the classifier must give the same ones as before.
+They must have the right shape and be the same for an input in every batch and in every session. A
+run may only continue with the classifier that it started with. We hash the weights. We cannot hash
+the code of an arbitrary function, so we also compare answers: the classifier must give the same
+ones as before.
 """
 
 from __future__ import annotations
@@ -31,74 +32,81 @@ from smoothcert.models.base import copied
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
 _INPUTS_FOR_LOGITS = 8
-_INPUTS_FOR_LABELS = (
-    64  # more, because a label carries less information than a margin between logits
-)
+_INPUTS_FOR_LABELS = 64
+"""More, because a label carries less information than a margin between logits."""
 _NEEDS_GRADIENTS = re.compile(
     "does not require grad|saved for backward|inference tensor", re.IGNORECASE
 )
-
-
 _DYNAMIC_OPERATION = re.compile(r"\bquantized\.\w+_dynamic\(|\bquantized_(lstm|gru)")
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
-    """The logits or labels in the output of a model: a tensor, an array, a tuple, a dictionary or a `ModelOutput`.
+    """The logits or labels in the output of a model.
 
-    A dictionary or an object with the entry `logits`, such as a `ModelOutput` of Hugging Face, gives this entry. Other
-    dictionaries, tuples and lists give the only entry that can be logits: the only one at all, or the only one of shape
-    (batch, classes).
+    The output is a tensor, an array, or a tuple, list, dictionary or object that holds one. An
+    entry or attribute `logits`, as of a `ModelOutput` of Hugging Face, is taken. Otherwise, it is
+    the only entry that can be logits: the only one at all, or the only one of shape (batch,
+    classes).
 
     Raises:
         InvalidInput: There are no logits, or several entries may be the logits.
     """
+    if not isinstance(output, (Tensor, np.ndarray)):
+        output = _logits_among(output, classes)
     if isinstance(output, Tensor):
         return output if output.layout == torch.strided else output.to_dense()
-    if isinstance(output, np.ndarray):
-        if output.dtype.kind not in "biuf":
-            raise InvalidInput(
-                f"the model must return logits or labels, got an array of {output.dtype}"
-            )
-        return torch.from_numpy(np.ascontiguousarray(output)).to(device)
-    parts = (
-        enumerate(output)
-        if isinstance(output, (tuple, list))
-        else output
-        if isinstance(output, Mapping)
-        else ()
-    )
-    entries: dict[Any, Any] = dict(parts)
+    if output.dtype.kind not in "biuf":
+        raise InvalidInput(
+            "array-of-no-numbers",
+            "the model must return logits or labels, got an array of {dtype}",
+            dtype=output.dtype,
+        )
+    return torch.from_numpy(np.ascontiguousarray(output)).to(device)
+
+
+def _logits_among(output: Any, classes: int | None) -> Any:
+    """The tensor or array with the logits in a tuple, list, dictionary or object."""
+    entries: dict[Any, Any] = {}
+    if isinstance(output, (tuple, list)):
+        entries = dict(enumerate(output))
+    elif isinstance(output, Mapping):
+        entries = dict(output)
     logits = entries.get("logits", getattr(output, "logits", None))
     if isinstance(logits, (Tensor, np.ndarray)):
-        return find_logits(logits, classes=classes, device=device)
+        return logits
+    kind = type(output).__name__
     if not entries:
         raise InvalidInput(
-            f"the model must return a tensor of logits or labels, got {type(output).__name__}"
+            "no-logits",
+            "the model must return a tensor of logits or labels, got {kind}",
+            kind=kind,
         )
-    tensors = {
-        key: value for key, value in entries.items() if isinstance(value, (Tensor, np.ndarray))
-    }
-    fitting = [v for v in tensors.values() if v.ndim == 2 and classes in (None, v.shape[1])]
-    if len(tensors) == 1 or len(fitting) == 1:
-        return find_logits(
-            fitting[0] if fitting else next(iter(tensors.values())), classes=classes, device=device
-        )
-    found = ", ".join(f"{k}: {described(v)}" for k, v in entries.items())
+    tensors = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
+    fitting = [each for each in tensors if each.ndim == 2 and classes in (None, each.shape[1])]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(tensors) == 1:
+        return tensors[0]
     raise InvalidInput(
-        f"the model returns a {type(output).__name__} ({found}), and it is unclear which part is the logits: return "
-        'the logits alone, or name them, as in {"logits": ...}'
+        "unclear-logits",
+        "the model returns a {kind} ({entries}), and it is unclear which part is the logits: "
+        "return the logits alone, or name them, as in {example}",
+        kind=kind,
+        entries=", ".join(f"{key}: {described(value)}" for key, value in entries.items()),
+        example='{"logits": ...}',
     )
 
 
 class LabelClassifier(nn.Module):
     """Turns the output of a classifier into one class per row.
 
-    A row with NaN, with +inf or with nothing but -inf gets the number `classes`, which is not a class: it is no vote. A
-    single -inf is the logarithm of the probability 0, and another class can win.
+    A row with NaN, with +inf or with nothing but -inf gets the number `classes`, which is not a
+    class: it is no vote. A single -inf is the logarithm of the probability 0, and another class can
+    win.
 
     Args:
-        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,),
-            alone or in a form that `find_logits` takes.
+        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels
+            of shape (batch,), alone or in a form that `find_logits` takes.
         classes: The number of classes.
     """
 
@@ -116,7 +124,11 @@ class LabelClassifier(nn.Module):
         output = self.outputs(x)
         if tuple(output.shape) not in ((len(x),), (len(x), self.classes)):
             raise ModelFailed(
-                f"the model returns shape {tuple(output.shape)} for {len(x)} inputs and {self.classes} classes"
+                "other-output-shape",
+                "the model returns shape {shape} for {rows} inputs and {classes} classes",
+                shape=tuple(output.shape),
+                rows=len(x),
+                classes=self.classes,
             )
         if output.ndim == 1:
             return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
@@ -124,35 +136,42 @@ class LabelClassifier(nn.Module):
 
 
 def has_winner(logits: Tensor) -> Tensor:
-    """Whether a class wins in each row: the largest logit is finite. The largest of NaN and anything else is NaN."""
+    """Whether a class wins in each row: the largest logit is finite.
+
+    The largest of NaN and anything else is NaN.
+    """
     return logits.amax(1).isfinite()
 
 
 def described(value: Any) -> str:
-    """What a network returned, in words: "float32 of shape (8, 10)", or the type of what is no tensor."""
+    """What a network returned, in words: "float32 of shape (8, 10)", or its type."""
     if not isinstance(value, (Tensor, np.ndarray)):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
 
 
 class SeededRows(nn.Module):
-    """A random classifier as a fixed function: for each row, the random generators are seeded with a hash of the row.
+    """A random classifier as a fixed function.
 
-    Diffusion denoisers, randomised defences and dropout at test time are random by design. A certificate is about a
-    fixed function of the input, and its bound needs votes that are independent of each other. The random numbers of
-    arbitrary code are neither: they are shared by the rows of a batch, and they depend on everything that was computed
-    before. Derived from the noisy input itself, they make the classifier a fixed function of its input, so the theory
-    holds as it is. Every noisy input is new, so its random numbers are new as well. Noisy inputs are a function of
-    seed, id and sample number, and so are the votes: a run can be resumed and audited.
+    For each row, the random generators are seeded with a hash of the row. Diffusion denoisers,
+    randomised defences and dropout at test time are random by design. A certificate is about a
+    fixed function of the input, and its bound needs votes that are independent of each other. The
+    random numbers of arbitrary code are neither: they are shared by the rows of a batch, and they
+    depend on everything that was computed before. Derived from the noisy input itself, they make
+    the classifier a fixed function of its input, so the theory holds as it is. Every noisy input is
+    new, so its random numbers are new as well. Noisy inputs are a function of seed, id and sample
+    number, and so are the votes: a run can be resumed and audited.
 
-    It seeds the global generators of torch, NumPy and Python and restores the state of those on the CPU afterwards. A
-    generator that the model owns is not seeded: the check before a run refuses such a model. Rows are classified one at
-    a time, because a batch shares its random numbers. This is slow for small networks.
+    It seeds the global generators of torch, NumPy and Python and restores the state of those on the
+    CPU afterwards. A generator that the model owns is not seeded: the check before a run refuses
+    such a model. Rows are classified one at a time, because a batch shares its random numbers. This
+    is slow for small networks.
 
     Args:
-        model: A module or function from batches to logits or labels that takes its random numbers from the global
-            generators.
-        classes: The number of classes, if it is known. It helps to find the logits in a tuple or a dictionary.
+        model: A module or function from batches to logits or labels that takes its random numbers
+            from the global generators.
+        classes: The number of classes, if it is known. It helps to find the logits in a tuple or a
+            dictionary.
 
     >>> noisy = SeededRows(lambda x: x + torch.randn_like(x))
     >>> x = torch.rand(4, 2)
@@ -175,23 +194,24 @@ class SeededRows(nn.Module):
         with _own_random_state():
             for row, content in zip(x, x.detach().cpu(), strict=True):
                 _seed(content)
-                outputs.append(
-                    find_logits(self.model(row[None]), classes=self.classes, device=x.device)
-                )
+                output = self.model(row[None])
+                outputs.append(find_logits(output, classes=self.classes, device=x.device))
         return torch.cat(outputs)
 
 
 def _seed(row: Tensor) -> None:
     digest = hashlib.sha256(row.contiguous().flatten().view(torch.uint8).numpy().data).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    np.random.seed(int.from_bytes(digest[8:12], "little"))  # noqa: NPY002 (this is the generator that models use)
+    # This is the generator that models use.
+    np.random.seed(int.from_bytes(digest[8:12], "little"))  # noqa: NPY002
     random.seed(digest)
 
 
 @contextmanager
 def _own_random_state() -> Iterator[None]:
     """Restore the state of all global generators afterwards."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    numpy_state = np.random.get_state()  # noqa: NPY002
+    python_state = random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
@@ -204,7 +224,8 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
     """The logits or labels that a classifier returns for a batch.
 
     Raises:
-        InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
+        InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor
+            labels.
     """
     with checking(module, x) as output:
         return find_logits(output, classes=classes, device=x.device)
@@ -244,7 +265,7 @@ def _watched_call(
     seeded: bool,
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]],
 ) -> Any:
-    """What a function returns. The buffers of modules in training mode are collected with their values."""
+    """What a function returns. It collects the buffers of modules in training mode."""
     thread = get_ident()
 
     def before_call(module: nn.Module, inputs: Any) -> None:
@@ -268,7 +289,7 @@ def _watched_call(
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """In this context, compiled modules run as they were written, so that their layers can be watched."""
+    """In this context, compiled modules run as written, so that their layers can be watched."""
     if "torch._dynamo" not in sys.modules:  # nothing was compiled, and the import takes seconds
         yield
         return
@@ -278,7 +299,7 @@ def _uncompiled() -> Iterator[None]:
 
 
 def _check_layer(part: nn.Module, *, seeded: bool) -> None:
-    """Refuse a layer whose answer for an input depends on chance, or on the other rows of its batch.
+    """Refuse a layer whose answer for an input depends on chance, or on other rows of its batch.
 
     With seeds of their own, rows are classified one at a time, and a layer may use random numbers.
     """
@@ -297,8 +318,8 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
     if dynamic and not seeded:
         raise InvalidInput(
             "dynamic-quantization",
-            "{layer} is quantized dynamically: it scales a batch by the largest value in it, so the "
-            "answer for an input depends on the other rows; quantize statically, or give "
+            "{layer} is quantized dynamically: it scales a batch by the largest value in it, so "
+            "the answer for an input depends on the other rows; quantize statically, or give "
             "{stochastic}, which classifies inputs one at a time",
             layer=kind.__name__,
             stochastic=setting("stochastic", True),
@@ -312,9 +333,16 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
     except SmoothcertError:
         raise
     except Exception as error:  # a model may raise any error
-        kind, reason = str(x.dtype).removeprefix("torch."), first_line(error)
+        reason = first_line(error)
         raise InvalidInput(
-            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{where_raised(error)}{_hint(x, reason)}"
+            "model-fails",
+            "{what} fails on a {dtype} batch of shape {shape}: {reason}{place}{hint}",
+            what=what,
+            dtype=str(x.dtype).removeprefix("torch."),
+            shape=tuple(x.shape),
+            reason=reason,
+            place=where_raised(error),
+            hint=_hint(x, reason),
         ) from error
 
 
@@ -326,20 +354,29 @@ def floats(
     what: str,
     kind: str = "logits",
 ) -> Tensor:
-    """What a network of the user returns for a batch, where it must return floating-point numbers of this shape."""
+    """What a network of the user returns for a batch: floating-point numbers of this shape."""
     output = call(module, x, what=what)
     if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == shape:
         return output
     raise InvalidInput(
-        f"{what} must return {kind} of shape {shape}, and it returned {described(output)}"
+        "other-output",
+        "{what} must return {kind} of shape {shape}, and it returned {output}",
+        what=what,
+        kind=kind,
+        shape=shape,
+        output=described(output),
     )
 
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
     return InvalidInput(
-        f"the model must return logits of shape ({rows}, {classes}) or integer labels of shape ({rows},) for {rows} "
-        f"inputs, and it returned {described(output)}"
+        "no-classifier",
+        "the model must return logits of shape ({rows}, {classes}) or integer labels of shape "
+        "({rows},) for {rows} inputs, and it returned {output}",
+        rows=rows,
+        classes=classes,
+        output=described(output),
     )
 
 
@@ -357,13 +394,14 @@ def _hint(x: Tensor, reason: str) -> str:
 
 @torch.inference_mode()
 def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
-    """Refuse a classifier that returns the wrong shape, or whose answer for an input depends on anything else.
+    """Refuse a classifier with the wrong shape, or whose answer depends on more than the input.
 
     Raises:
         InvalidInput: The classifier fails one of the checks.
     """
-    # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
-    # `with_other_neighbours`, they are not. So a model that scales by the maximum of the batch changes its answer.
+    # We darken the last input. In this batch, its values are far below the maximum; among the
+    # darker inputs of `with_other_neighbours`, they are not. So a model that scales by the maximum
+    # of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
     with checking(module, x) as first:
         output = find_logits(first, classes=classes, device=x.device)
@@ -374,18 +412,15 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
 def _check_outputs(
     module: Callable[[Tensor], Any], classes: int, x: Tensor, output: Tensor
 ) -> None:
-    rows = len(x)
-    labels = output.ndim == 1 and not output.is_floating_point()
-    unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
-    if unordered or (
-        not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)
-    ):
-        raise unfit(output, rows, classes)
+    if not _are_logits_or_labels(output, len(x), classes):
+        raise unfit(output, len(x), classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
         hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
         raise InvalidInput(
-            "the model returns NaN or infinite values for every input: check its weights and its normalisation"
-            + hint
+            "no-finite-output",
+            "the model returns NaN or infinite values for every input: check its weights and its "
+            "normalisation{hint}",
+            hint=hint,
         )
 
     def again(batch: Tensor) -> Tensor:
@@ -401,6 +436,14 @@ def _check_outputs(
         )
 
 
+def _are_logits_or_labels(output: Tensor, rows: int, classes: int) -> bool:
+    if output.is_complex():
+        return False
+    if output.ndim == 1 and not output.is_floating_point():
+        return len(output) == rows
+    return tuple(output.shape) == (rows, classes) and output.dtype != torch.bool
+
+
 @torch.inference_mode()
 def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
     """Refuse a classifier whose answer for a noisy input depends on the other rows of a full batch.
@@ -411,9 +454,10 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
     if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
             "depends-on-batch",
-            "in a batch of {rows}, the model's answer for an input depends on the row of the input or "
-            "on the other rows (experts with a capacity? batch statistics? a cache?), so a "
-            "certificate would not hold for the input alone: change the model, or try a smaller batch",
+            "in a batch of {rows}, the model's answer for an input depends on the row of the "
+            "input or on the other rows (experts with a capacity? batch statistics? a cache?), so "
+            "a certificate would not hold for the input alone: change the model, or try a smaller "
+            "batch",
             rows=rows,
         )
 
@@ -427,19 +471,22 @@ def answers(
     *,
     classes: int | None = None,
 ) -> list[Answer] | None:
-    """The answers of a classifier for one input with increasing noise, which is the same every time.
+    """The answers of a classifier for one input with increasing noise, which is always the same.
 
-    A module answers on the device of its weights and in float32, so that rounding does not matter. A function answers
-    on the device and in the number format of the run.
+    A module answers on the device of its weights and in float32, so that rounding does not matter.
+    A function answers on the device and in the number format of the run.
 
     Returns:
-        Labels, each with its margin: the distance of the two largest logits, or 1 where the classifier returns labels.
-        None if the classifier fails here. If that is an error, the check before the run reports it.
+        Labels, each with its margin: the distance of the two largest logits, or 1 where the
+        classifier returns labels. None if the classifier fails here. If that is an error, the check
+        before the run reports it.
     """
     if isinstance(model, nn.Module):
         model = copied(model).float()  # a call may change the module
-        if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
-            device, dtype = tensor.device, torch.float32
+        tensor = next(chain(model.parameters(), model.buffers()), None)
+        if tensor is not None:
+            device = tensor.device
+            dtype = torch.float32
 
     def noisy(rows: int) -> Tensor:
         noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
@@ -448,9 +495,8 @@ def answers(
 
     def numbers(output: Any) -> Tensor:
         values = find_logits(output, classes=classes, device=device).cpu().double()
-        return values.nan_to_num(
-            0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1
-        )  # -inf never wins
+        below_all = float(values.nan_to_num(0, 0, 0).min()) - 1
+        return values.nan_to_num(0, 0, below_all)  # -inf never wins
 
     # For example, this process may not have the device.
     with suppress(InvalidInput, RuntimeError, AssertionError):
@@ -461,9 +507,6 @@ def answers(
                 return [(int(label), 1.0) for label in more.tolist()]
         if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
             best, labels = output.topk(2)
-            margins = (best[:, 0] - best[:, 1]).tolist()
-            return [
-                (label, float(f"{m:.6g}"))
-                for label, m in zip(labels[:, 0].tolist(), margins, strict=True)
-            ]
+            margins = [float(f"{margin:.6g}") for margin in (best[:, 0] - best[:, 1]).tolist()]
+            return list(zip(labels[:, 0].tolist(), margins, strict=True))
     return None

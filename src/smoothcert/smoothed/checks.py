@@ -53,7 +53,8 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
     if not same_channels:
         raise InvalidInput(
             "other-channels",
-            "{model} takes inputs of shape {expected}, but those of {data} have shape {shape}{hint}",
+            "{model} takes inputs of shape {expected}, but those of {data} have shape "
+            "{shape}{hint}",
             model=classifier.name,
             expected=expected,
             data=name,
@@ -101,8 +102,8 @@ def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
     if bool(off_grid.any()):
         raise InvalidInput(
             "off-grid",
-            "{which} has the value {value:g}, but {noise} needs multiples of 1/{levels:.6g}{range}: "
-            "round the inputs, or use another noise",
+            "{which} has the value {value:g}, but {noise} needs multiples of "
+            "1/{levels:.6g}{range}: round the inputs, or use another noise",
             which=which,
             value=float(x[off_grid][0]),
             noise=noise,
@@ -169,9 +170,10 @@ def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
     if moved is not None:
         raise InvalidInput(
             "rounded-input",
-            "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, more "
-            "than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale the inputs, "
-            "give {float64}, or certify the rounded inputs instead by giving them in float32",
+            "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, "
+            "more than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale "
+            "the inputs, give {float64}, or certify the rounded inputs instead by giving them in "
+            "float32",
             which=which,
             moved=moved,
             norm=noise.norm if noise.norm in _ORDERS else "l2",

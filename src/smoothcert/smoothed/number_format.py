@@ -65,8 +65,8 @@ def settle_number_format(
     if dtype != runtime.dtype:
         warning = SmoothcertWarning(
             "other-number-format",
-            "in {dtype}, {share:.0%} of the labels of noisy inputs differ from those in float32, so the "
-            "classifier runs in {chosen}; give {keep} to keep {dtype}",
+            "in {dtype}, {share:.0%} of the labels of noisy inputs differ from those in float32, "
+            "so the classifier runs in {chosen}; give {keep} to keep {dtype}",
             dtype=runtime.dtype,
             share=shares[runtime.dtype],
             chosen=dtype,

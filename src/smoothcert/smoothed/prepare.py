@@ -216,8 +216,8 @@ class _Preparation:
                 if not is_measured or self.runtime.batch == 1:
                     raise InvalidInput(
                         "batch-too-large",
-                        "a batch of {batch} does not fit into the memory of {device}; use {auto} or "
-                        "a smaller batch",
+                        "a batch of {batch} does not fit into the memory of {device}; use {auto} "
+                        "or a smaller batch",
                         batch=self.runtime.batch,
                         device=self.runtime.device,
                         auto=setting("batch", "auto"),
@@ -370,7 +370,7 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 def _with_cudnn_benchmark(
     classify: Callable[[Tensor], Tensor], runtime: Runtime
 ) -> Callable[[Tensor], Tensor]:
-    """On CUDA, let cuDNN choose kernels on the first batch. All later batches have the same shape."""
+    """On CUDA, let cuDNN choose kernels on the first batch. Later ones have the same shape."""
     if runtime.torch_device.type != "cuda":
         return classify
 

@@ -43,7 +43,7 @@ Resolve: TypeAlias = Callable[[Device, Dtype, str, int | str], Runtime]
 """Chooses the runtime from device, number format, compilation and batch size."""
 
 _CHECKED_COPIES = 61
-"""Noisy copies of the example in a check; a prime number, so no pattern of rows repeats with them."""
+"""Noisy copies of the example in a check. The number is prime, so no pattern of rows repeats."""
 _NOT_OF_THE_CLASSIFIER = {"device", "dtype", "compile", "batch", "seed", "pad"}
 """Settings that leave the network and its noise as they are."""
 _SHOWN_IN_WORDS = ("noise", "sigma", "classes", "denoiser", "weights")
@@ -55,9 +55,9 @@ class Subject(Settings):
     """A classifier and its settings.
 
     Args:
-        model: A name as on the command line (None if `weights` names the architecture), a module, or
-            a function from a float batch to logits or labels. Tuples, dictionaries and arrays that
-            hold the logits will do.
+        model: A name as on the command line (None if `weights` names the architecture), a module,
+            or a function from a float batch to logits or labels. Tuples, dictionaries and arrays
+            that hold the logits will do.
         **settings: See `Settings`.
     """
 

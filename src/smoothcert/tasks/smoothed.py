@@ -31,16 +31,17 @@ class Smoothed(Subject):
     changed: make another `Smoothed`.
 
     Args:
-        model: A name as on the command line (None if `weights` names the architecture), a module, or
-            a function from a float batch to logits or labels. Tuples, dictionaries and arrays that
-            hold the logits will do.
+        model: A name as on the command line (None if `weights` names the architecture), a module,
+            or a function from a float batch to logits or labels. Tuples, dictionaries and arrays
+            that hold the logits will do.
         **settings: `noise=` or `sigma=`, `weights=`, `device=` and so on; see `Settings`.
 
     >>> from smoothcert import InputSpecific
     >>> def halves(x):  # the class says whether the first number is above a half
     ...     return (x[:, 0] > 0.5).long()
     >>> smoothed = Smoothed(halves, sigma=0.5, classes=2, device="cpu", batch=1000)
-    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], plan=InputSpecific(10_000, decline=0.05))
+    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], plan=InputSpecific(10_000,
+    decline=0.05))
     >>> results.prediction.tolist(), 0.42 < results[0].radius < 0.5
     ([1, 0], True)
     """
@@ -61,7 +62,8 @@ class Smoothed(Subject):
             x: The inputs: an array of shape (n, ...), or any other data that `smoothcert.certify`
                 takes.
             labels: The label of each input, None or -1 where it is unknown.
-            plan: How many samples an input gets. Default: input-specific sampling with its defaults.
+            plan: How many samples an input gets. Default: input-specific sampling with its
+                defaults.
             **options: Further arguments of `smoothcert.certify`. With `out=DIR`, the certificates
                 are kept in a folder, and the same call resumes.
 
@@ -78,7 +80,7 @@ class Smoothed(Subject):
         alpha: float = 0.001,
         milliseconds: float | None = None,
     ) -> list[Prediction]:
-        """The class of each input, by as few noisy copies as a clear answer needs, else an abstention.
+        """The class of each input, by as few noisy copies as a clear answer needs; or an abstention.
 
         Args:
             x: The inputs, as for `certify`.

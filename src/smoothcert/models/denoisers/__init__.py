@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from torch import nn
 
@@ -32,6 +35,9 @@ __all__ = [
     "load_denoiser",
 ]
 
+_SOURCES = {"hf": "diffusion:load", "openai": "openai:load"}
+"""Prefixes, and the module and function that loads such a denoiser."""
+
 
 def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:
     """Load a denoiser.
@@ -41,8 +47,9 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
             `UNet2DModel`, `openai:FILE` for a checkpoint of improved-diffusion or guided-diffusion,
             `package.module:factory` or `file.py:function` for code of your own, or a module: a
             `Denoiser`, or any other module from noisy inputs to estimates of the clean ones.
-        stochastic: Whether the denoiser is random by design. A module of your own code then stays in the mode in which
-            it is returned. Otherwise it is put into evaluation mode, as all others.
+        stochastic: Whether the denoiser is random by design. A module of your own code then stays
+            in the mode in which it is returned. Otherwise it is put into evaluation mode, as all
+            others.
 
     Raises:
         InvalidInput: There is no such denoiser, or it cannot be used.
@@ -53,38 +60,50 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
     if isinstance(spec, nn.Module):
         return ModuleDenoiser(spec)
     if not isinstance(spec, (str, Path)) or not str(spec):
-        hint = ": wrap the function in a module" if callable(spec) else f", got {spec!r}"
         raise InvalidInput(
-            f"denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}"
+            "not-a-denoiser",
+            "denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}",
+            hint=": wrap the function in a module" if callable(spec) else f", got {spec!r}",
         )
-    prefix, colon, name = (spec := str(spec)).partition(":")
-    if prefix == "hf" and colon:
-        from smoothcert.models.denoisers import diffusion
-
-        denoiser: Denoiser = diffusion.load(name).eval()
-    elif prefix == "openai" and colon:
-        from smoothcert.models.denoisers import openai
-
-        denoiser = openai.load(name).eval()
-    elif not names_code(spec):
-        denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
+    name = str(spec)
+    prefix, _, place = name.partition(":")
+    if prefix in _SOURCES and place:
+        load: Callable[[str], Denoiser] = resolve_name(f"{__name__}.{_SOURCES[prefix]}")
+        denoiser = load(place).eval()
+    elif names_code(name):
+        name, module = make(name, "denoiser")
+        denoiser = _from_code(name, module, stochastic=stochastic)
     else:
-        spec, made = make(spec, "denoiser")
-        if not isinstance(made, nn.Module):
-            raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
-        if not stochastic:
-            evaluation_mode(made)
-        denoiser = load_denoiser(made)
-    denoiser.name = spec
+        denoiser = _from_checkpoint(read_checkpoint(name)).eval()
+    denoiser.name = name
     return denoiser
+
+
+def _from_code(name: str, module: Any, *, stochastic: bool) -> Denoiser:
+    """A denoiser that a function of the user returned."""
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(
+            "returned-no-module",
+            "{name} returned a {kind}: expected a torch module",
+            name=name,
+            kind=type(module).__name__,
+        )
+    if not stochastic:
+        evaluation_mode(module)
+    return load_denoiser(module)
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:
     """A bundled denoiser with its trained weights."""
-    name, shape, sigmas = checkpoint.architecture, checkpoint.shape, checkpoint.sigmas
+    name = checkpoint.architecture
+    shape = checkpoint.shape
+    sigmas = checkpoint.sigmas
     if checkpoint.method != "denoiser" or name not in UNETS or shape is None or sigmas is None:
         raise InvalidInput(
-            f"{checkpoint.path} is not a denoiser: give the weights.safetensors that the training of a denoiser writes"
+            "not-a-denoiser-file",
+            "{path} is not a denoiser: give the weights.safetensors that the training of a "
+            "denoiser writes",
+            path=checkpoint.path,
         )
     denoiser = build_unet(name, shape=shape, sigmas=sigmas)
     checkpoint.load_into(denoiser, name=name)

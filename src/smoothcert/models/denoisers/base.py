@@ -1,4 +1,4 @@
-"""Denoisers: estimates of clean inputs, so that a classifier that never saw noise can be smoothed behind one."""
+"""Denoisers estimate clean inputs. A classifier that never saw noise can be smoothed behind one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ROUNDING = 1e-6
 class Denoiser(nn.Module, ABC):
     """Estimates clean inputs from noisy ones, for a range of noise.
 
-    Noisy inputs are x + N(0, sigma^2 I), where x is in the units of the data ([0, 1] for images). A subclass does all
-    conversion to its own units in `denoise`.
+    Noisy inputs are x + N(0, sigma^2 I), where x is in the units of the data ([0, 1] for images). A
+    subclass does all conversion to its own units in `denoise`.
 
     Args:
         sigmas: The smallest and the largest standard deviation that it can remove.
@@ -74,7 +74,7 @@ class Denoiser(nn.Module, ABC):
         return f"sigma {low:g}" if low == high else f"sigma from {low:g} to {high:g}"
 
     def at(self, sigma: float) -> nn.Module:
-        """This denoiser for one noise level: a module from noisy inputs to estimates of the clean ones.
+        """A module from noisy inputs to estimates of the clean ones, for one noise level.
 
         Args:
             sigma: The standard deviation of the noise.
@@ -90,10 +90,15 @@ class Denoiser(nn.Module, ABC):
         return f"for {self.span}"
 
 
-def _range(name: str, given: tuple[float, float]) -> tuple[float, float]:
-    low, high = map(float, given)
+def _range(name: str, limits: tuple[float, float]) -> tuple[float, float]:
+    low, high = map(float, limits)
     if not low <= high:
-        raise InvalidInput(f"{name} must be (LOW, HIGH) with LOW at most HIGH, got {given!r}")
+        raise InvalidInput(
+            "not-a-range",
+            "{name} must be (LOW, HIGH) with LOW at most HIGH, got {value!r}",
+            name=name,
+            value=limits,
+        )
     return low, high
 
 
@@ -144,7 +149,8 @@ class Denoised(nn.Module):
     """A classifier behind a denoiser.
 
     Args:
-        denoiser: A module from noisy inputs to estimates of the clean ones, in the units of the classifier.
+        denoiser: A module from noisy inputs to estimates of the clean ones, in the units of the
+            classifier.
         classifier: The classifier.
     """
 
@@ -164,7 +170,10 @@ class Denoised(nn.Module):
 
 
 class DenoisedFunction:
-    """A function behind a denoiser. The function may do anything, so this is not a module, which could be traced."""
+    """A function behind a denoiser.
+
+    The function may do anything, so this is not a module, which could be traced.
+    """
 
     def __init__(self, denoiser: nn.Module, function: Callable[[Tensor], Any]) -> None:
         self.denoiser = denoiser
@@ -195,19 +204,30 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
     """
     if classifier.denoiser is not None:
         raise InvalidInput(
-            f"{classifier.name} is behind a denoiser already: leave out {setting('denoiser')}"
+            "second-denoiser",
+            "{model} is behind a denoiser already: leave out {denoiser}",
+            model=classifier.name,
+            denoiser=setting("denoiser"),
         )
-    own, identity, sigma = classifier.weights_hash, state_hash(denoiser), noise.deviation
-    together = f"{own} behind {identity} for sigma {sigma}"
+    sigma = noise.deviation
+    denoiser_hash = state_hash(denoiser)
+    weights_hash = classifier.weights_hash
+    if weights_hash is not None:
+        together = f"{weights_hash} behind {denoiser_hash} for sigma {sigma}"
+        weights_hash = hashlib.sha256(together.encode()).hexdigest()
     return replace(
         classifier,
         module=compose(classifier.module, denoiser, noise),
         input_shape=classifier.input_shape or denoiser.shape,
-        weights_hash=None if own is None else hashlib.sha256(together.encode()).hexdigest(),
+        weights_hash=weights_hash,
         trained_sigma=None,
         trained_noise=None,
         values=denoiser.values,
-        denoiser={"name": denoiser.name, "hash": identity, "description": denoiser.describe(sigma)},
+        denoiser={
+            "name": denoiser.name,
+            "hash": denoiser_hash,
+            "description": denoiser.describe(sigma),
+        },
     )
 
 
@@ -225,55 +245,67 @@ def compose(
     front = denoiser.at(noise.deviation)
     if not isinstance(model, nn.Module):
         return DenoisedFunction(front, model)
-    parameter, own = next(model.parameters(), None), next(front.parameters(), None)
-    if parameter is not None and own is not None and parameter.device != own.device:
-        front = copy.deepcopy(front).to(parameter.device)
+    weight = next(model.parameters(), None)
+    front_weight = next(front.parameters(), None)
+    if weight is not None and front_weight is not None and weight.device != front_weight.device:
+        front = copy.deepcopy(front).to(weight.device)
     return Denoised(front, model)
 
 
 def check_noise(denoiser: Denoiser, noise: Noise) -> None:
     """Refuse noise that a denoiser is not made for."""
     draw = noise.draw
-    if not (
-        isinstance(draw, AdditiveGrid) or (isinstance(draw, Additive) and draw.law == "normal")
-    ):
+    is_normal = isinstance(draw, Additive) and draw.law == "normal"
+    if not is_normal and not isinstance(draw, AdditiveGrid):
         raise InvalidInput(
-            f"a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise"
+            "denoiser-without-gaussian",
+            "a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise",
+            noise=noise,
         )
     low, high = denoiser.sigmas
     if not low * (1 - _ROUNDING) <= noise.deviation <= high * (1 + _ROUNDING):
         raise InvalidInput(
-            f"{denoiser.name} removes noise with {denoiser.span}, not {noise.deviation:g}: use another sigma or "
-            "another denoiser"
+            "sigma-of-denoiser",
+            "{denoiser} removes noise with {span}, not {sigma:g}: use another sigma or another "
+            "denoiser",
+            denoiser=denoiser.name,
+            span=denoiser.span,
+            sigma=noise.deviation,
         )
 
 
 @torch.inference_mode()
 def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: bool) -> None:
-    """Refuse a denoiser for other shapes, one that fails, or one whose estimate depends on chance or on the batch.
+    """Refuse a denoiser for other shapes, one that fails, or one that depends on chance or batch.
 
-    The check of the classifier is not enough: a small random change often leaves all of its few labels as they are, but
-    one that a whole batch shares makes the votes of this batch dependent. Estimates are compared in l2 with the
-    deviation of the noise, because that is what moves the classifier: many small changes add up, and one large value
-    in an input says nothing about the others.
+    The check of the classifier is not enough: a small random change often leaves all of its few
+    labels as they are, but one that a whole batch shares makes the votes of this batch dependent.
+    Estimates are compared in l2 with the deviation of the noise, because that is what moves the
+    classifier: many small changes add up, and one large value in an input says nothing about the
+    others.
     """
     if denoiser.shape not in (None, tuple(x.shape)):
         raise InvalidInput(
-            f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and the first input has shape {tuple(x.shape)}"
+            "shape-of-denoiser",
+            "{denoiser} denoises inputs of shape {expected}, and the first input has shape {shape}",
+            denoiser=denoiser.name,
+            expected=denoiser.shape,
+            shape=tuple(x.shape),
         )
     noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    # A copy in evaluation mode. The check of the classifier refuses training mode later, and says what to do.
+    # A copy in evaluation mode. The check of the classifier refuses training mode later, and says
+    # what to do.
     module = copy.deepcopy(denoiser.at(sigma))
     evaluation_mode(module)
 
     def estimates(batch: Tensor) -> Tensor:
+        what = f"the denoiser {denoiser.name}"
         kind = "a batch like the one that it gets,"
-        return floats(
-            module, batch, tuple(batch.shape), what=f"the denoiser {denoiser.name}", kind=kind
-        )
+        return floats(module, batch, tuple(batch.shape), what=what, kind=kind)
 
-    # The same neighbour detects random numbers, the others detect statistics of the batch, such as its maximum. All
-    # batches have the same shape, because another one may use other kernels, which round differently.
+    # The same neighbour detects random numbers, the others detect statistics of the batch, such as
+    # its maximum. All batches have the same shape, because another one may use other kernels, which
+    # round differently.
     neighbours = (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
     first, *others = (like_weights(torch.stack([noisy, other]), denoiser) for other in neighbours)
     estimate = estimates(first)[0].double()

@@ -1,9 +1,10 @@
-"""Diffusion models as denoisers: `hf:FOLDER` for a `UNet2DModel` of diffusers, as in Carlini et al. (2023).
+"""Diffusion models as denoisers: `hf:FOLDER` for a `UNet2DModel` of diffusers.
 
-A variance-preserving diffusion model knows inputs y in [-1, 1] and, at timestep t, their noisy form
-sqrt(abar_t) y + sqrt(1 - abar_t) N(0, I). We have x + N(0, sigma^2 I) with x in [0, 1]. So 2 (x + noise) - 1 is y with
-noise of deviation 2 sigma, and t is chosen such that sqrt((1 - abar_t) / abar_t) is closest to 2 sigma. The model is
-called once, and its estimate of y gives the one of x.
+This is the method of Carlini et al. (2023). A variance-preserving diffusion model knows inputs y in
+[-1, 1] and, at timestep t, their noisy form sqrt(abar_t) y + sqrt(1 - abar_t) N(0, I). We have
+x + N(0, sigma^2 I) with x in [0, 1]. So 2 (x + noise) - 1 is y with noise of deviation 2 sigma, and
+t is chosen such that sqrt((1 - abar_t) / abar_t) is closest to 2 sigma. The model is called once,
+and its estimate of y gives the one of x.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class DiffusionDenoiser(Denoiser):
     """A variance-preserving diffusion model that removes noise in one step.
 
     Args:
-        network: From noisy images in the units of the model, of shape (batch, channels, height, width), and a timestep
-            to estimates. Channels beyond those of the images, such as estimates of the variance, are not used.
+        network: From noisy images in the units of the model, of shape (batch, channels, height,
+            width), and a timestep to estimates. Channels beyond those of the images, such as
+            estimates of the variance, are not used.
         alphas: abar_t for every timestep, decreasing.
         prediction: What the network estimates.
         shape: The shape of an image; None if the network takes any.
@@ -46,9 +48,8 @@ class DiffusionDenoiser(Denoiser):
         levels = _levels(alphas)
         super().__init__((float(levels[0]) / 2, float(levels[-1]) / 2), shape=shape)
         self.network = network
-        self.alphas = (
-            alphas.double().cpu()
-        )  # not a buffer, which would be rounded with the weights of the network
+        # Not a buffer, which would be rounded with the weights of the network.
+        self.alphas = alphas.double().cpu()
         self.prediction: Prediction = _check.one_of("prediction", prediction, get_args(Prediction))
 
     def timestep(self, sigma: float) -> int:
@@ -94,7 +95,10 @@ class DiffusionDenoiser(Denoiser):
         """See `Denoiser.describe`."""
         step = self.timestep(sigma)
         level = float(_levels(self.alphas)[step]) / 2
-        return f"one step from timestep {step} of {len(self.alphas)}, whose noise level is that of sigma {level:.4g}"
+        return (
+            f"one step from timestep {step} of {len(self.alphas)}, whose noise level is that of "
+            f"sigma {level:.4g}"
+        )
 
     def extra_repr(self) -> str:
         """What determines the answers beside the weights. It is a part of the hash."""
@@ -109,7 +113,7 @@ class DiffusionDenoiser(Denoiser):
 
 
 class FixedTimestep(nn.Module):
-    """A diffusion model at one timestep: a module from noisy inputs to estimates of the clean ones."""
+    """A diffusion model at one timestep: from noisy inputs to estimates of the clean ones."""
 
     timestep: Tensor
 
@@ -117,7 +121,8 @@ class FixedTimestep(nn.Module):
         super().__init__()
         self.denoiser = denoiser
         alpha = float(denoiser.alphas[timestep])
-        self.signal, self.noise = alpha**0.5, (1 - alpha) ** 0.5
+        self.signal = alpha**0.5
+        self.noise = (1 - alpha) ** 0.5
         self.register_buffer("timestep", torch.tensor([timestep]))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,62 +145,83 @@ class _Sample(nn.Module):
 def load(folder: str) -> DiffusionDenoiser:
     """A `UNet2DModel` in a folder, alone or in the folder of its pipeline."""
     spec = f"hf:{folder}"
-    place = next(
-        (p for p in (Path(folder), Path(folder, "unet")) if (p / "config.json").is_file()), None
-    )
+    place = _folder_with("config.json", Path(folder), Path(folder, "unet"))
     if place is None:
         raise InvalidInput(
-            f"{spec}: there is no config.json of a diffusers model in the folder {folder}"
+            "no-diffusers-model",
+            "{denoiser}: there is no config.json of a diffusers model in the folder {folder}",
+            denoiser=spec,
+            folder=folder,
         )
-    config = _read(place / "config.json")
-    kind, here = config.get("_class_name"), place.absolute()
-    pipeline = here.parent if here.name == "unet" else here
-    other_range = config.get("time_embedding_type", "positional") == "fourier" or config.get(
-        "center_input_sample"
-    )
-    reasons = {
-        f"it is a {kind}, not a UNet2DModel": kind != "UNet2DModel",
-        "it needs the class of the image": config.get("class_embed_type")
-        or config.get("num_class_embeds"),
-        "it is not variance-preserving, for images in [-1, 1]": other_range,
-        "it is a latent diffusion model": any(
-            (pipeline / name).is_dir() for name in ("vae", "vqvae")
-        ),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise InvalidInput(
-                f"{spec} cannot be a denoiser: {reason}; use a diffusion model of images alone"
-            )
+    reason = _why_not_a_denoiser(place, _read(place / "config.json"))
+    if reason is not None:
+        raise InvalidInput(
+            "unfit-diffusion-model",
+            "{denoiser} cannot be a denoiser: {reason}; use a diffusion model of images alone",
+            denoiser=spec,
+            reason=reason,
+        )
     with needs("diffusers", what=spec):
         from diffusers import DDPMScheduler, UNet2DModel
 
-    places = (Path(folder, "scheduler"), place, place.parent / "scheduler")
-    file = next(
-        (p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()),
-        None,
-    )
-    schedule = {} if file is None else _read(file)
-    if schedule and "beta_schedule" not in schedule:
-        raise InvalidInput(
-            f"{spec}: its scheduler {schedule.get('_class_name')} has no beta_schedule, and only variance-preserving "
-            "diffusion models can be used"
-        )
+    schedule = _schedule(spec, place, Path(folder, "scheduler"))
     try:
         model = UNet2DModel.from_pretrained(
             place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
         )
         scheduler = DDPMScheduler.from_config(schedule)
     except Exception as error:  # settings that do not fit each other may raise any error
-        raise InvalidInput(f"{spec} cannot be loaded: {first_line(error).rstrip('.')}") from None
-    channels, size = model.config.in_channels, model.config.sample_size
+        raise InvalidInput(
+            "diffusion-model-not-loaded",
+            "{denoiser} cannot be loaded: {reason}",
+            denoiser=spec,
+            reason=first_line(error).rstrip("."),
+        ) from None
+    size = model.config.sample_size
     edges = (size, size) if isinstance(size, int) else size
     return DiffusionDenoiser(
         _Sample(model.float()),
         scheduler.alphas_cumprod,
         prediction=scheduler.config.prediction_type,
-        shape=None if edges is None else (channels, *edges),
+        shape=None if edges is None else (model.config.in_channels, *edges),
     )
+
+
+def _folder_with(file: str, *folders: Path) -> Path | None:
+    """The first of these folders that has a file."""
+    return next((folder for folder in folders if (folder / file).is_file()), None)
+
+
+def _why_not_a_denoiser(place: Path, config: dict[str, Any]) -> str | None:
+    """Why a model of diffusers does not estimate clean images in [-1, 1], in words."""
+    here = place.absolute()
+    pipeline = here.parent if here.name == "unet" else here
+    kind = config.get("_class_name")
+    if kind != "UNet2DModel":
+        return f"it is a {kind}, not a UNet2DModel"
+    if config.get("class_embed_type") or config.get("num_class_embeds"):
+        return "it needs the class of the image"
+    is_fourier = config.get("time_embedding_type", "positional") == "fourier"
+    if is_fourier or config.get("center_input_sample"):
+        return "it is not variance-preserving, for images in [-1, 1]"
+    if (pipeline / "vae").is_dir() or (pipeline / "vqvae").is_dir():
+        return "it is a latent diffusion model"
+    return None
+
+
+def _schedule(spec: str, place: Path, scheduler: Path) -> dict[str, Any]:
+    """The settings of the noise schedule; empty for the defaults of diffusers."""
+    folder = _folder_with("scheduler_config.json", scheduler, place, place.parent / "scheduler")
+    schedule = {} if folder is None else _read(folder / "scheduler_config.json")
+    if schedule and "beta_schedule" not in schedule:
+        raise InvalidInput(
+            "no-beta-schedule",
+            "{denoiser}: its scheduler {scheduler} has no beta_schedule, and only "
+            "variance-preserving diffusion models can be used",
+            denoiser=spec,
+            scheduler=schedule.get("_class_name"),
+        )
+    return schedule
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -204,7 +230,9 @@ def _read(path: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it holds no settings")
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot read {path}: {first_line(error)}") from None
+        raise InvalidInput(
+            "unreadable-file", "cannot read {path}: {reason}", path=path, reason=first_line(error)
+        ) from None
     return content
 
 

@@ -365,7 +365,7 @@ class _Builder:
         return ResidualBlock(channels, width, embedding, scales=scales, resampling=resampling)
 
     def _layer(self, name: str) -> nn.Module:
-        """A convolution of edge 3, a linear layer or a normalisation, by the shape of its weights."""
+        """A convolution of edge 3, a linear layer or a normalisation, by the shape of weights."""
         width, *rest = self.shape(f"{name}.weight")
         if not rest:
             return nn.GroupNorm(_GROUPS, width)

@@ -15,7 +15,7 @@ _DEVIATION = 0.25  # of the values of images, about
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut around them. In the beginning, the block is the identity."""
+    """Two 3x3 convolutions and a shortcut around them; before training, the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -32,14 +32,17 @@ class ResidualBlock(nn.Module):
 class UNet(Denoiser):
     """A U-Net that is told the noise level in one more channel, as in FFDNet and DRUNet.
 
-    The network sees inputs of variance 1 and estimates a mixture of image and noise, as in Karras et al. (2022): little
-    noise leaves the input almost as it is, much noise makes the network estimate the image itself.
+    The network sees inputs of variance 1 and estimates a mixture of image and noise, as in Karras
+    et al. (2022): little noise leaves the input almost as it is, much noise makes the network
+    estimate the image itself.
 
     Args:
         channels: Channels of an image.
-        widths: Channels at each resolution. Each resolution has half the height and width of the one before.
+        widths: Channels at each resolution. Each resolution has half the height and width of the
+            one before.
         blocks: Residual blocks on each side of each resolution.
-        patch: The first resolution has `patch` times fewer rows and columns than the image, and as many more channels.
+        patch: The first resolution has `patch` times fewer rows and columns than the image, and as
+            many more channels.
         sigmas: The smallest and the largest standard deviation of the noise.
         shape: The shape of an image; None if it takes any.
     """
@@ -78,7 +81,7 @@ class UNet(Denoiser):
 
     @staticmethod
     def output_scale(sigma: Tensor) -> Tensor:
-        """The factor c_out on the output of the network: the deviation of what the network has to estimate.
+        """The factor c_out on the output of the network: the deviation of what it has to estimate.
 
         Args:
             sigma: The standard deviation of the noise.
@@ -136,11 +139,21 @@ def build_unet(name: str, *, shape: tuple[int, ...], sigmas: tuple[float, float]
     torch.Size([2, 1, 28, 28])
     """
     if name not in UNETS:
-        raise InvalidInput(f"unknown denoiser {name!r}: bundled are {', '.join(UNETS)}")
+        raise InvalidInput(
+            "unknown-denoiser",
+            "unknown denoiser {name!r}: bundled are {bundled}",
+            name=name,
+            bundled=", ".join(UNETS),
+        )
     widths, blocks, patch = UNETS[name]
     divisor = patch << (len(widths) - 1)
     if len(shape) != 3 or any(length % divisor for length in shape[1:]):
         raise InvalidInput(
-            f"{name} takes images whose height and width are multiples of {divisor}, not inputs of shape {shape}"
+            "edges-of-denoiser",
+            "{name} takes images whose height and width are multiples of {divisor}, not inputs of "
+            "shape {shape}",
+            name=name,
+            divisor=divisor,
+            shape=shape,
         )
     return UNet(shape[0], widths, blocks, patch, sigmas, shape)
