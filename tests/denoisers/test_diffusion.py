@@ -230,7 +230,7 @@ def test_a_latent_diffusion_model_is_refused(folder, tmp_path, autoencoder):
     copied(folder, tmp_path / "unet")
     (tmp_path / autoencoder).mkdir()
     for place in (tmp_path, tmp_path / "unet"):
-        with pytest.raises(InvalidInput, match="is a latent diffusion model"):
+        with refused("unfit-diffusion-model", reason="it is a latent diffusion model"):
             load_denoiser(f"hf:{place}")
 
 
@@ -240,26 +240,22 @@ def test_an_unknown_type_of_prediction_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("config", "scheduler", "message"),
+    ("config", "scheduler", "code"),
     [
-        ({"_class_name": "UNet2DConditionModel"}, None, "not a UNet2DModel"),
-        ({"num_class_embeds": 10}, None, "needs the class"),
-        ({"time_embedding_type": "fourier"}, None, "variance-preserving"),
-        ({}, {"_class_name": "EDMEulerScheduler"}, "no beta_schedule"),
-        ({}, {"beta_schedule": "unknown"}, "unknown is not implemented"),
-        (
-            {},
-            {"beta_schedule": "linear", "prediction_type": "flow"},
-            "prediction must be one of .*, got 'flow'",
-        ),
-        ({"block_out_channels": [16, 16]}, None, "cannot be loaded"),
-        ({"down_block_types": ["Unknown", "Unknown"]}, None, "cannot be loaded"),
-        ({"norm_num_groups": "four"}, None, "cannot be loaded"),
+        ({"_class_name": "UNet2DConditionModel"}, None, "unfit-diffusion-model"),
+        ({"num_class_embeds": 10}, None, "unfit-diffusion-model"),
+        ({"time_embedding_type": "fourier"}, None, "unfit-diffusion-model"),
+        ({}, {"_class_name": "EDMEulerScheduler"}, "no-beta-schedule"),
+        ({}, {"beta_schedule": "unknown"}, "diffusion-model-not-loaded"),
+        ({}, {"beta_schedule": "linear", "prediction_type": "flow"}, "not-one-of"),
+        ({"block_out_channels": [16, 16]}, None, "diffusion-model-not-loaded"),
+        ({"down_block_types": ["Unknown", "Unknown"]}, None, "diffusion-model-not-loaded"),
+        ({"norm_num_groups": "four"}, None, "diffusion-model-not-loaded"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_one_sentence(folder, tmp_path, config, scheduler, message):
+def test_a_model_that_cannot_be_used_is_one_sentence(folder, tmp_path, config, scheduler, code):
     place = copied(folder, tmp_path / "model", config=config, scheduler=scheduler)
-    with pytest.raises(InvalidInput, match=message):
+    with refused(code):
         load_denoiser(f"hf:{place}")
 
 
@@ -268,10 +264,10 @@ def test_a_folder_without_a_model_is_one_sentence(folder, tmp_path):
     (place / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(InvalidInput, match=r"no file named diffusion_pytorch_model.safetensors"):
         load_denoiser(f"hf:{place}")
-    with pytest.raises(InvalidInput, match=r"no config.json"):
+    with refused("no-diffusers-model"):
         load_denoiser(f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InvalidInput, match="cannot read"):
+    with refused("unreadable-file"):
         load_denoiser(f"hf:{tmp_path}")
 
 

@@ -50,46 +50,52 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "code", "fields"),
     [
-        (network(nn.Dropout()).train(), r"training mode \(Dropout\); call model.eval\(\)"),
-        (network(nn.BatchNorm2d(1)).train(), r"training mode \(BatchNorm2d\); call model.eval\(\)"),
-        (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "changes its answer"),
-        (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "changes its answer"),
+        (network(nn.Dropout()).train(), "training-mode", {"layer": "Dropout"}),
+        (network(nn.BatchNorm2d(1)).train(), "training-mode", {"layer": "BatchNorm2d"}),
+        (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "answer-changes", {}),
+        (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "answer-changes", {}),
         (
             lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3],
-            "changes its answer",
+            "answer-changes",
+            {},
         ),
-        (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
+        (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "answer-changes", {}),
         (
             lambda x: x.flatten(1)[:, :4],
-            r"logits of shape \(8, 3\) .* it returned float32 of shape \(8, 4\)",
+            "no-classifier",
+            {"rows": 8, "classes": 3, "output": "float32 of shape (8, 4)"},
         ),
-        (lambda x: x, r"it returned float32 of shape \(8, 1, 6, 6\)"),
-        (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
-        (lambda x: torch.zeros(7, dtype=torch.long), r"it returned int64 of shape \(7,\)"),
-        (lambda x: x.flatten(1)[:, :3] > 0.5, r"it returned bool of shape \(8, 3\)"),
-        (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"it returned complex64 of shape \(8, 3\)"),
+        (lambda x: x, "no-classifier", {"output": "float32 of shape (8, 1, 6, 6)"}),
+        (lambda x: x.sum((1, 2, 3)), "no-classifier", {"output": "float32 of shape (8,)"}),
+        (
+            lambda x: torch.zeros(7, dtype=torch.long),
+            "no-classifier",
+            {"output": "int64 of shape (7,)"},
+        ),
+        (lambda x: x.flatten(1)[:, :3] > 0.5, "no-classifier", {"output": "bool of shape (8, 3)"}),
+        (
+            lambda x: torch.fft.fft(x.flatten(1))[:, :3],
+            "no-classifier",
+            {"output": "complex64 of shape (8, 3)"},
+        ),
         (
             lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
-            r"a tuple \(0: float32 of shape \(8, 3\), .* unclear which",
+            "unclear-logits",
+            {"kind": "tuple"},
         ),
-        (
-            lambda x: torch.full((len(x), 3), torch.nan),
-            "NaN or infinite values for every input: check its weights",
-        ),
+        (lambda x: torch.full((len(x), 3), torch.nan), "no-finite-output", {}),
         (
             nn.Linear(5, 3).eval(),
-            r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2",
+            "model-fails",
+            {"dtype": "float32", "shape": (8, 1, 6, 6), "place": ""},
         ),
-        (
-            lambda x: x.flatten(1)[:, 99],
-            r"fails .* index 99 is out of bounds .*\(.*test_check.py, line \d+\)",
-        ),
+        (lambda x: x.flatten(1)[:, 99], "model-fails", {"shape": (8, 1, 6, 6)}),
     ],
 )
-def test_the_error_for_a_wrong_classifier_is_one_sentence(model, message):
-    with pytest.raises(InvalidInput, match=message) as caught:
+def test_the_error_for_a_wrong_classifier_is_one_sentence(model, code, fields):
+    with refused(code, **fields) as caught:
         check_classifier(model, 3, IMAGES)
     assert "\n" not in str(caught.value)
 
@@ -124,7 +130,7 @@ BUFFER = torch.zeros(8, 3)
     ],
 )
 def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
-    with pytest.raises(InvalidInput, match="changes its answer"):
+    with refused("answer-changes"):
         check_classifier(model, 3, IMAGES)
 
 
@@ -135,7 +141,7 @@ def test_a_network_after_a_scaling_of_the_batch_is_refused(scaled):
     network = load_classifier("fashion-cnn", sigma=0.25).module
     x = torch.rand((8, 1, 28, 28), generator=torch.Generator().manual_seed(0))
     check_classifier(network, 10, x)
-    with pytest.raises(InvalidInput, match="changes its answer"):
+    with refused("answer-changes"):
         check_classifier(lambda x: network(scaled(x)), 10, x)
 
 
@@ -148,7 +154,7 @@ def test_random_numbers_that_differ_between_rows_are_refused(dtype):
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
         return model(x + 0.5 * noise)
 
-    with pytest.raises(InvalidInput, match="changes its answer for the same input"):
+    with refused("answer-changes"):
         check_classifier(defended, 3, IMAGES.to(dtype))
 
 
@@ -207,10 +213,7 @@ NOISY = torch.rand((61, 1, 6, 6), generator=torch.Generator().manual_seed(0)) * 
 def test_what_only_a_full_batch_shows_is_refused(model, of, dtype):
     rows = 128
     check_classifier(lambda x: of(model(x)), 2, IMAGES.to(dtype))  # eight rows do not show it
-    with pytest.raises(
-        InvalidInput,
-        match=r"in a batch of 128, .* depends on the row of the input or on the other rows",
-    ):
+    with refused("depends-on-batch", rows=128):
         check_full_batch(lambda x: of(model(x)), NOISY.to(dtype), rows)
     for rows in (1, 8, 100, 128):
         check_full_batch(lambda x: of(above_half(x)), NOISY.to(dtype), rows)

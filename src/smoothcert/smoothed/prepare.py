@@ -236,7 +236,10 @@ class _Preparation:
 
     def _checked_form(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
         """The form of the classifier that runs, after a check of full batches."""
+        on_cuda = self.runtime.torch_device.type == "cuda"
+        is_checked = False
         if noisy is not None and not self.is_random:  # a random one gets its rows one at a time
+            is_checked = True
             with self.clock.step("check"):
                 rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
                 check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
@@ -246,10 +249,12 @@ class _Preparation:
             return self.kernels
         with self.clock.step("compile"):
             form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
+            if on_cuda or not is_checked:
+                form(batch)  # cuDNN chooses its kernels; and a batch must fit into memory
             # A function may run Python code on every call, and a CUDA graph would skip that code.
             # The same holds for a random classifier.
             is_fixed = isinstance(self.module, nn.Module) and not self.is_random
-            if is_fixed and self.runtime.torch_device.type == "cuda":
+            if is_fixed and on_cuda:
                 return captured(form, batch)
             return form
 
@@ -317,7 +322,7 @@ def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int
 def _compile(
     classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Say
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
-    """The classifier, compiled where the runtime asks for it, after a trial on one batch."""
+    """The classifier, compiled where the runtime asks for it."""
     if runtime.compile in ("default", "max"):
         say(f"compiling ({runtime.compile}); the result is cached for the next run")
         try:
@@ -337,9 +342,7 @@ def _compile(
                 stacklevel=2,
             )
             runtime = replace(runtime, compile="none")
-    uncompiled = _naming_errors(_with_cudnn_benchmark(classifier, runtime))
-    uncompiled(blank(shape, runtime))
-    return uncompiled, runtime
+    return _naming_errors(_with_cudnn_benchmark(classifier, runtime)), runtime
 
 
 def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
