@@ -85,5 +85,6 @@ def test_another_number_of_classes_needs_other_weights() -> None:
 
 @pytest.mark.parametrize("name", ["resnet5", "fcn_resnet50"])
 def test_the_error_for_an_unknown_name_suggests_similar_ones(name: str) -> None:
-    with refused("unknown-name", source="timm"):
+    with refused("unknown-name", source="torchvision", name=name) as caught:
         load_classifier(f"torchvision:{name}")
+    assert "resnet50" in caught.value.fields["hint"]

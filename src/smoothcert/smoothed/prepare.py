@@ -237,9 +237,8 @@ class _Preparation:
     def _checked_form(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
         """The form of the classifier that runs, after a check of full batches."""
         on_cuda = self.runtime.torch_device.type == "cuda"
-        is_checked = False
-        if noisy is not None and not self.is_random:  # a random one gets its rows one at a time
-            is_checked = True
+        # A random classifier gets its rows one at a time, so they have no neighbours.
+        if noisy is not None and not self.is_random:
             with self.clock.step("check"):
                 rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
                 check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
@@ -249,8 +248,8 @@ class _Preparation:
             return self.kernels
         with self.clock.step("compile"):
             form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
-            if on_cuda or not is_checked:
-                form(batch)  # cuDNN chooses its kernels; and a batch must fit into memory
+            if on_cuda or noisy is None:
+                form(batch)  # cuDNN chooses its kernels, and a full batch must fit into memory
             # A function may run Python code on every call, and a CUDA graph would skip that code.
             # The same holds for a random classifier.
             is_fixed = isinstance(self.module, nn.Module) and not self.is_random
