@@ -322,15 +322,7 @@ def copied(module: nn.Module) -> nn.Module:
         InvalidInput: The module holds something that cannot be copied, such as a lock or an open
             file.
     """
-    while hasattr(module, "_orig_mod") or type(module) in _PARALLEL:
-        if module._forward_hooks or module._forward_pre_hooks:
-            raise InvalidInput(
-                "lost-hooks",
-                "the hooks of {kind} would be lost, and with them a part of the classifier: "
-                "register them on the module inside of it",
-                kind=type(module).__name__,
-            )
-        module = getattr(module, "_orig_mod" if hasattr(module, "_orig_mod") else "module")
+    module = _unwrapped(module)
     attributes = (value for part in module.modules() for value in vars(part).values())
     computed = (value for value in attributes if isinstance(value, Tensor) and not value.is_leaf)
     try:
@@ -345,6 +337,20 @@ def copied(module: nn.Module) -> nn.Module:
             kind=type(module).__name__,
             reason=first_line(error),
         ) from error
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside of what `torch.compile` and `DataParallel` put around it."""
+    while hasattr(module, "_orig_mod") or type(module) in _PARALLEL:
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise InvalidInput(
+                "lost-hooks",
+                "the hooks of {kind} would be lost, and with them a part of the classifier: "
+                "register them on the module inside of it",
+                kind=type(module).__name__,
+            )
+        module = getattr(module, "_orig_mod" if hasattr(module, "_orig_mod") else "module")
+    return module
 
 
 def _dense(value: Tensor) -> Tensor:

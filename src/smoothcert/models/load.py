@@ -86,13 +86,12 @@ def load_classifier(
     if checkpoint is not None:
         classes = checkpoint.classes if classes is None else classes
         spec = _spec_of(checkpoint.architecture) if spec is None else spec
+    if spec is None and weights is None:
+        raise InvalidInput("no-model", "no model is given: {choices}", choices=_CHOICES)
     if spec is None:
         raise InvalidInput(
-            "no-architecture" if weights else "no-model",
-            "{missing}: {choices}",
-            missing="the weights do not state their architecture"
-            if weights
-            else "no model is given",
+            "no-architecture",
+            "the weights do not state their architecture: {choices}",
             choices=_CHOICES,
         )
     if weights is None and bundled_name(spec) in _BUNDLED:
@@ -103,16 +102,22 @@ def load_classifier(
     if not isinstance(module, nn.Module):  # it takes no weights
         return classifier
     if checkpoint is not None:
-        checkpoint.load_into(module, name=spec)
-        classifier = replace(
-            classifier,
-            trained_sigma=checkpoint.sigma,
-            trained_noise=checkpoint.noise,
-            trained_denoiser=checkpoint.denoiser,
-        )
+        classifier = _with_weights(classifier, module, checkpoint, name=spec)
     if not (stochastic and names_code(spec)):
         evaluation_mode(module)
     return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
+
+
+def _with_weights(
+    classifier: Classifier, module: nn.Module, checkpoint: Checkpoint, *, name: str
+) -> Classifier:
+    checkpoint.load_into(module, name=name)
+    return replace(
+        classifier,
+        trained_sigma=checkpoint.sigma,
+        trained_noise=checkpoint.noise,
+        trained_denoiser=checkpoint.denoiser,
+    )
 
 
 def _checkpoint_of_classifier(weights: str | Path | None) -> Checkpoint | None:

@@ -124,19 +124,19 @@ class Subject(Settings):
         return denoiser
 
     def __repr__(self) -> str:
-        classifier = self.model if isinstance(self.model, Classifier) else None
-        name = classifier.name if classifier else _name_of(self.model)
+        name = _name_of(self.model)
+        classes = self.classes
+        if isinstance(self.model, Classifier):
+            name = self.model.name
+            classes = classes or self.model.classes
         if self._denoiser is not None:
             name = f"{name} behind {self._denoiser.name}"
         parts = [name]
-        classes = self.classes or (classifier.classes if classifier else 0)
         if classes:
             parts.append(f"{classes} classes")
         parts.append(str(self.noise) if self.sigma is None else f"sigma={self.sigma}")
-        for setting_name in NAMES:
-            value = getattr(self, setting_name)
-            if setting_name not in _SHOWN_IN_WORDS and value != DEFAULTS[setting_name]:
-                parts.append(f"{setting_name}={value}")
+        others = {name: getattr(self, name) for name in NAMES if name not in _SHOWN_IN_WORDS}
+        parts += [f"{key}={value}" for key, value in others.items() if value != DEFAULTS[key]]
         return f"<{type(self).__name__}: {', '.join(parts)}>"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,11 +209,9 @@ class Subject(Settings):
         dtype = "float32" if exact and self.dtype == "auto" else self.dtype
         dtype = settle_dtype(dtype, classifier.module)
         runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
-        noise = self.noise
-        if self.sigma is not None and levels is not None and (exact or _on_cuda(runtime)):
-            # On a CPU, the grid can cost a third of the samples per second.
-            noise = _gaussian_on_grid(self.sigma, levels)
-        noise = noise.for_shape(tuple(example.shape))
+        # On a CPU, the grid can cost a third of the samples per second.
+        wants_grid = exact or _on_cuda(runtime)
+        noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
         runtime.check_noise(noise.deviation)
         check_shape(classifier, noise, tuple(example.shape), dataset.name)
         if dtype == "auto":
@@ -232,6 +230,16 @@ class Subject(Settings):
     def bound_shapes(self) -> set[tuple[int, ...]]:
         """The shapes of inputs that this subject was bound to."""
         return {shape for shape, *_ in self._bound.subjects}
+
+    def _noise_for(self, shape: tuple[int, ...], levels: int | None) -> Noise:
+        """The noise for inputs of a shape.
+
+        If the user gave `sigma`, Gaussian noise is drawn on the grid of these levels, unless it is
+        too large for that.
+        """
+        if self.sigma is None or levels is None or self.sigma * levels > LARGEST_DEVIATION:
+            return self.noise.for_shape(shape)
+        return GridGaussian(self.sigma, 1 / levels).for_shape(shape)
 
     def _composed(self, example: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its number of classes."""
@@ -427,13 +435,6 @@ def _name_of(model: object) -> str:
 
 def _on_cuda(runtime: Runtime) -> bool:
     return runtime.torch_device.type == "cuda"
-
-
-def _gaussian_on_grid(sigma: float, levels: int) -> Noise:
-    """Gaussian noise on the grid of 8-bit images, if it is not too large for that."""
-    if sigma * levels <= LARGEST_DEVIATION:
-        return GridGaussian(sigma, 1 / levels)
-    return Gaussian(sigma)
 
 
 def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
