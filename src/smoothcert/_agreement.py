@@ -86,9 +86,9 @@ class OtherAnswers(Exception):
     """Another form of a classifier gives other answers; the message says which."""
 
 
-def differing_labels(found: Tensor, expected: Tensor) -> float:
+def differing_labels(actual: Tensor, expected: Tensor) -> float:
     """The share of rows with another label."""
-    return float((_labels(found) != _labels(expected)).float().mean())
+    return float((_labels(actual) != _labels(expected)).float().mean())
 
 
 class Reference:
@@ -113,23 +113,24 @@ class Reference:
         self.usual = slice(len(_FAR_SCALES) * part, None)
         for rows, scale in zip(self.far, _FAR_SCALES, strict=True):
             self.x[rows] *= scale
-        self.plain, self.exact = plain(_copy(self.x)), finer(self.x)
+        self.plain = plain(_copy(self.x))
+        self.exact = finer(self.x)
         if self.exact.ndim == 1 and bool((self.exact == self.exact[0]).all()):
             raise OtherAnswers("it gives all inputs of the comparison the same label")
 
     def check(self, outputs: Outputs) -> None:
         """Raise `OtherAnswers` if these outputs are worse than those of the plain classifier."""
-        found = outputs(_copy(self.x))
-        if found.shape != self.exact.shape:
+        actual = outputs(_copy(self.x))
+        if actual.shape != self.exact.shape:
             raise OtherAnswers("this form returns another shape")
         _check_no_worse(
-            found[self.usual], self.plain[self.usual], self.exact[self.usual], OTHER_FORM
+            actual[self.usual], self.plain[self.usual], self.exact[self.usual], OTHER_FORM
         )
         for rows in self.far:
             # Without a winner, the number format is too small for this scale.
             if bool(_winners(self.plain[rows]).all()):
-                far = FAR_FORM if found.is_floating_point() else FAR_LABELS
-                _check_no_worse(found[rows], self.plain[rows], self.exact[rows], far)
+                far = FAR_FORM if actual.is_floating_point() else FAR_LABELS
+                _check_no_worse(actual[rows], self.plain[rows], self.exact[rows], far)
 
 
 def check_labels_of_form(form: Outputs, plain: Outputs, finer: Outputs, x: Tensor) -> None:
@@ -137,9 +138,10 @@ def check_labels_of_form(form: Outputs, plain: Outputs, finer: Outputs, x: Tenso
 
     The finer format is used only if labels differ.
     """
-    found, expected = form(_copy(x)), plain(_copy(x))
-    if differing_labels(found, expected) > OTHER_FORM.labels:
-        _check_no_worse(found, expected, finer(x), OTHER_FORM)
+    actual = form(_copy(x))
+    expected = plain(_copy(x))
+    if differing_labels(actual, expected) > OTHER_FORM.labels:
+        _check_no_worse(actual, expected, finer(x), OTHER_FORM)
 
 
 class RepeatedBatch(NamedTuple):
@@ -166,31 +168,31 @@ def repeats(outputs: Outputs, first: Tensor, again: Iterable[RepeatedBatch]) -> 
     margin = typical_margin(first)
     for other in again:
         try:
-            found = outputs(other.batch)
+            actual = outputs(other.batch)
         except InvalidInput:
             if other.may_fail:
                 continue
             raise
-        if found.shape != (len(other.batch), *first.shape[1:]):
+        if actual.shape != (len(other.batch), *first.shape[1:]):
             if other.may_fail:
                 continue
             return False
         expected = first[list(other.before)]
-        found = found[list(other.rows)]
+        actual = actual[list(other.rows)]
         tolerance = other.rounding.in_format(other.batch.dtype)
-        if not _same(found, expected, tolerance, margin):
+        if not _same(actual, expected, tolerance, margin):
             return False
     return True
 
 
-def _same(found: Tensor, expected: Tensor, tolerance: float, margin: float) -> bool:
+def _same(actual: Tensor, expected: Tensor, tolerance: float, margin: float) -> bool:
     """Whether labels are equal, or logits up to a change; labels of logits may differ in a tie."""
     if not expected.is_floating_point():
-        return found.equal(expected)
-    most_ties = max(1.0, tolerance * len(found))
-    if differing_labels(found, expected) * len(found) > most_ties:
+        return actual.equal(expected)
+    most_ties = max(1.0, tolerance * len(actual))
+    if differing_labels(actual, expected) * len(actual) > most_ties:
         return False
-    return bool((changes(found, expected, margin) <= tolerance).all())
+    return bool((changes(actual, expected, margin) <= tolerance).all())
 
 
 def typical_margin(logits: Tensor) -> float:
@@ -207,7 +209,7 @@ def typical_margin(logits: Tensor) -> float:
     return float(finite.median()) if len(finite) else 0.0
 
 
-def changes(found: Tensor, expected: Tensor, margin: float | None = None) -> Tensor:
+def changes(actual: Tensor, expected: Tensor, margin: float | None = None) -> Tensor:
     """How much the answer of each row has changed: 0 if not at all.
 
     Let d be how far a class is behind the one that wins in `expected`. Its change is |d' - d|, as a
@@ -219,7 +221,7 @@ def changes(found: Tensor, expected: Tensor, margin: float | None = None) -> Ten
     A change of c can only alter the label of a row whose margin is at most about c m.
 
     Args:
-        found: Logits of shape (rows, classes).
+        actual: Logits of shape (rows, classes).
         expected: Other logits for the same rows.
         margin: The typical margin m; None takes that of `expected`.
     """
@@ -228,15 +230,15 @@ def changes(found: Tensor, expected: Tensor, margin: float | None = None) -> Ten
     if margin is None:
         margin = typical_margin(expected)
     rounding = torch.finfo(expected.dtype).eps
-    found, expected = (
+    actual, expected = (
         torch.nn.functional.pad(logits.detach().cpu().double(), (0, 1))
-        for logits in (found, expected)
+        for logits in (actual, expected)
     )
-    both_win = _winners(found[:, :-1]) & _winners(expected[:, :-1])
-    neither_wins = ~_winners(found[:, :-1]) & ~_winners(expected[:, :-1])
+    both_win = _winners(actual[:, :-1]) & _winners(expected[:, :-1])
+    neither_wins = ~_winners(actual[:, :-1]) & ~_winners(expected[:, :-1])
     winner = expected[:, :-1].argmax(1, keepdim=True)
     before = expected.gather(1, winner) - expected
-    after = found.gather(1, winner) - found
+    after = actual.gather(1, winner) - actual
     scale = margin + rounding * expected.gather(1, winner).abs()
     change = (after - before).abs() / (scale + torch.minimum(before.abs(), after.abs()))
     change = torch.where(after == before, 0.0, change).nan_to_num(torch.inf).amax(1)
@@ -328,7 +330,7 @@ def same_votes(there: Mapping[int, int], now: Mapping[int, int]) -> bool:
     return changed <= 1 + RECORDED_LABELS * sum(there.values())
 
 
-def _check_no_worse(found: Tensor, plain: Tensor, exact: Tensor, tolerance: Tolerance) -> None:
+def _check_no_worse(actual: Tensor, plain: Tensor, exact: Tensor, tolerance: Tolerance) -> None:
     """Raise `OtherAnswers` if too many labels differ, or if the errors of logits are too large.
 
     Rows that are too large for the number format of the run are left out.
@@ -336,13 +338,14 @@ def _check_no_worse(found: Tensor, plain: Tensor, exact: Tensor, tolerance: Tole
     kept = _winners(plain)
     if not kept.any():
         raise OtherAnswers("its outputs are not finite numbers")
-    found, plain, exact = (values[kept] for values in (found, plain, exact))
-    more_labels = tolerance.labels + 1 / len(found)  # a label may change in a tie
-    if (differing := differing_labels(found, exact)) > differing_labels(plain, exact) + more_labels:
+    actual, plain, exact = (values[kept] for values in (actual, plain, exact))
+    more_labels = tolerance.labels + 1 / len(actual)  # a label may change in a tie
+    differing = differing_labels(actual, exact)
+    if differing > differing_labels(plain, exact) + more_labels:
         raise OtherAnswers(f"this form gives other labels for {differing:.1%} of noisy inputs")
-    if found.is_floating_point():
+    if actual.is_floating_point():
         allowed = max(tolerance.factor * _error(plain, exact), tolerance.change)
-        error = _error(found, exact)
+        error = _error(actual, exact)
         if not error <= allowed:
             raise OtherAnswers(
                 f"this form has a relative error of {error:.1e}, more than {allowed:.1e}"
@@ -367,7 +370,6 @@ def _copy(x: Tensor) -> Tensor:
     """A copy for one call: some classifiers change their inputs."""
     import torch
 
-    with torch.inference_mode(
-        False
-    ):  # torch would compile a classifier again for inference tensors
+    # torch would compile a classifier again for inference tensors.
+    with torch.inference_mode(False):
         return x.clone()

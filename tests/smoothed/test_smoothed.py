@@ -8,10 +8,10 @@ from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.data import find_dataset
 from smoothcert.device.runtime import Runtime
 from smoothcert.executors import LocalExecutor
 from smoothcert.smoothed import prepare as prepare_module
-from smoothcert.smoothed.prepare import prepare
 
 CHECKS = 2
 """How often a function that returns labels is called at the start of each call, to check it again."""
@@ -225,24 +225,21 @@ def test_after_a_change_of_the_weights_the_next_call_uses_the_new_ones(change):
     assert before.certify(IMAGES, plan=FEW).count.tolist() != first.count.tolist()
 
 
-def test_a_classifier_is_prepared_once_unless_it_changes(monkeypatch):
-    prepared = []
+def test_a_classifier_is_prepared_once_unless_it_changes():
+    def ready(subject):
+        return subject.bind(find_dataset(IMAGES), (), in_memory=True).ready
 
-    def counting(*given, **settings):
-        prepared.append(given)
-        return prepare(*given, **settings)
-
-    monkeypatch.setattr("smoothcert.smoothed.subject.prepare", counting)
     model = network()
     some = smoothed(model, classes=None)
-    for _ in range(3):
-        some.certify(IMAGES, plan=FEW)
-        some.predict(IMAGES, samples=50)
-    assert len(prepared) == 1
+    first = ready(some)
+    some.certify(IMAGES, plan=FEW)
+    some.predict(IMAGES, samples=50)
+    assert ready(some) is first
     model.register_buffer("unused", torch.tensor(math.nan))
-    for _ in range(3):
-        some.certify(IMAGES, plan=FEW)
-    assert len(prepared) == 2
+    second = ready(some)
+    assert second is not first
+    some.certify(IMAGES, plan=FEW)
+    assert ready(some) is second
 
 
 def test_a_model_that_is_being_trained_is_refused():
@@ -271,15 +268,16 @@ def test_an_executor_chooses_the_runtime_of_its_own_machine():
     assert executor.job.subject.runtime.dtype == "float64"
 
 
-def test_each_shape_has_a_batch_size_of_its_own(monkeypatch):
-    def measured(module, classes, shape, runtime, *given, **settings):
-        assert not runtime.batch
-        return prepare(module, classes, shape, replace(runtime, batch=50), *given, **settings)
-
-    monkeypatch.setattr("smoothcert.smoothed.subject.prepare", measured)
+def test_each_shape_has_a_batch_size_of_its_own():
     model = smoothed(batch="auto")
+    ready = []
     for x in ([[0.5]], [[0.5, 0.5]]):
         assert model.certify(x, plan=PLAN).prediction.tolist() == [1]
+        bound = model.bind(find_dataset(np.array(x)), (), in_memory=True)
+        assert bound.batch == "auto"
+        assert bound.ready.runtime.batch > 0
+        ready.append(bound.ready)
+    assert ready[0] is not ready[1]
 
 
 def test_every_call_draws_new_noise_and_the_same_seed_repeats_the_calls():

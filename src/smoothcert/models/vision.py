@@ -59,13 +59,13 @@ def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
     )
 
 
-def _check_name(source: str, name: str, known: Sequence[str]) -> None:
+def _check_name(source: str, name: str, names: Sequence[str]) -> None:
     """Refuse a name that a source does not have, and suggest the most similar ones."""
-    if name not in known:
+    if name not in names:
         raise InvalidInput(
             "unknown-name",
             "{source} has no classifier {name!r}{hint}",
             source=source,
             name=name,
-            hint=did_you_mean(name, known),
+            hint=did_you_mean(name, names),
         )
