@@ -21,7 +21,7 @@ from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 
 if TYPE_CHECKING:
-    from smoothcert.tasks.reload import Places
+    from smoothcert.tasks.recorded_subject import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
 _RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
