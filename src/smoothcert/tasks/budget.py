@@ -189,10 +189,10 @@ class Spending:
         self.order = order(ids, seed)
         self._teachers = set(self.order[:_TEACHERS])
         plans = (self._with(samples=int(ceiling)) for ceiling in _CEILINGS)
-        cheapest = next(plan for plan in plans if plan is not None)
-        self._least = cheapest.most_samples
+        self._cheapest = next(plan for plan in plans if plan is not None)
+        """The plan with the lowest ceiling that can prove something."""
+        self._least = self._cheapest.most_samples
         """What an input costs at least, so that it can have a certificate."""
-        self._ceilings = _CEILINGS[cheapest.samples <= _CEILINGS]
 
     @classmethod
     def begin(
@@ -305,17 +305,7 @@ class Spending:
         """
         rest = self.total - self.spent
         most = int((rest - self._least * (len(left) - size)) / size)
-        ceiling = min(self.plan.samples, most - self.plan.pilot)
-        weights = self._expected_p(left)
-
-        def cost(settings: dict[str, Any]) -> float:
-            plan = self._with(**settings)
-            return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
-
-        choices = self._choices(ceiling)
-        place = bisect_right(choices, rest / len(left), key=cost) - 1
-        plan = self._with(**choices[max(place, 0)])
-        if plan is None:
+        if most < self._least:
             # Every input has at least what the cheapest plan costs, unless somebody changed this.
             raise InvalidInput(
                 "damaged-spending",
@@ -326,13 +316,22 @@ class Spending:
                 inputs=len(left),
                 out=setting("out", "DIR"),
             )
-        return plan
+        ceiling = min(self.plan.samples, most - self.plan.pilot)
+        weights = self._expected_p(left)
+
+        def cost(settings: dict[str, Any]) -> float:
+            plan = self._with(**settings)
+            return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
+
+        choices = self._choices(ceiling)
+        place = bisect_right(choices, rest / len(left), key=cost) - 1
+        return self._with(**choices[max(place, 0)]) or self._cheapest
 
     def _choices(self, ceiling: int) -> list[dict[str, Any]]:
         """The settings of the plan that are tried, from the cheapest to the most expensive."""
         if isinstance(self.plan, Price):
             return [{"samples": ceiling, "price": float(f"{price:.4g}")} for price in _PRICES]
-        smaller = self._ceilings[self._ceilings < ceiling].tolist()
+        smaller = _CEILINGS[ceiling > _CEILINGS].tolist()
         return [{"samples": samples} for samples in (*smaller, ceiling)]
 
     def _expected_p(self, left: Sequence[int]) -> Any:
