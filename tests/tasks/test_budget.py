@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import sqlite3
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import torch
 from tests.refusals import refused
 
 import smoothcert as sc
+from smoothcert._registry import describe
+from smoothcert.plans import Case
+from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Progress
 
 RNG = np.random.default_rng(0)
@@ -296,3 +301,133 @@ def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
         "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at"
         in capsys.readouterr().err
     )
+
+
+def falsify(folder, id, **settings):
+    """Give a certificate another plan, with all that this plan proves from its votes."""
+    run = sc.open_run(folder)
+    before = run[id]
+    plan = replace(before.plan, **settings)
+    looks = []
+    left = sum((look for look in before.looks[1:]), sc.Look(0, {}))
+    case = Case(plan, run.noise, before.label)
+    case.add(before.looks[0])
+    looks.append(before.looks[0])
+    while case.more:
+        share = case.more / left.samples
+        look = sc.Look(case.more, {c: int(share * count) for c, count in left.votes.items()})
+        case.add(look)
+        looks.append(look)
+    forged = sc.Certificate.from_case(case, looks, id=id)
+    with Journal(folder, write=True) as journal:
+        journal.add(forged, {}, own_plan=True)
+
+
+@pytest.fixture(scope="module")
+def spent_budget(tmp_path_factory):
+    return certify(budget=50_000, out=tmp_path_factory.mktemp("budget")).path
+
+
+@pytest.mark.parametrize("settings", [{"price": 1e-9}, {"samples": 500}, {"price": 0.0}])
+def test_an_audit_derives_the_plan_of_every_block_again(spent_budget, tmp_path, settings):
+    """Whoever chooses price or ceiling after the votes can break alpha many times over."""
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    certified = [c.id for c in sc.open_run(tmp_path) if c.prediction is not None]
+    falsify(tmp_path, certified[-1], **settings)
+    findings = sc.audit(tmp_path, redraw=0, data=DATA).findings
+    assert certified[-1] in [finding.id for finding in findings]
+    assert any("the budget gives Price(" in finding.reason for finding in findings)
+
+
+def test_the_plans_of_one_block_cannot_be_chosen_together(spent_budget, tmp_path):
+    """The later blocks then have other plans than the rest of the budget gives."""
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    run = sc.open_run(tmp_path)
+    first = [c for c in run if c.plan == run.plan]
+    for certificate in first:
+        falsify(tmp_path, certificate.id, price=run.plan.price / 2)
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"plan": describe(sc.open_run(tmp_path)[first[0].id].plan)})
+    findings = sc.audit(tmp_path, redraw=0, data=DATA).findings
+    assert {c.id for c in first} <= {finding.id for finding in findings}
+
+
+@pytest.mark.parametrize(
+    "plan", [None, sc.Fixed(4_000), sc.Price(price=0, bound="runner-up"), sc.AtRadii([0.1])]
+)
+def test_an_honest_budget_passes_its_audit_also_when_interrupted(tmp_path, plan):
+    for after in (7, 40):
+        with pytest.raises(KeyboardInterrupt):
+            certify(plan=plan, budget=50_000, out=tmp_path, progress=Stop(after))
+        check_honest(tmp_path, redraw=3)
+    certify(plan=plan, budget=50_000, out=tmp_path)
+    check_honest(tmp_path, redraw=120)
+
+
+def check_honest(folder, **settings):
+    found = sc.audit(folder, model=above_half, data=DATA, **settings)
+    assert found.findings == ()
+    assert found.plans_checked
+
+
+def test_an_honest_budget_of_minutes_passes_its_audit(monkeypatch, tmp_path):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    certify(clock.model, minutes=1, since=0.0, batch=100, out=tmp_path)
+    found = sc.audit(tmp_path, model=clock.model, data=DATA)
+    assert found.findings == ()
+    assert found.plans_checked
+
+
+def test_an_input_that_was_left_out_does_not_change_the_order_of_the_others(tmp_path):
+    data = Unreadable(DATA)
+    with pytest.raises(sc.InvalidInput, match="cannot be read"):
+        certify(data=data, budget=50_000, out=tmp_path)
+    [missing] = sc.open_run(tmp_path).manifest.unreadable
+    ids = [id for id in range(120) if id != missing]
+    assert len(certify(data=data, budget=50_000, out=tmp_path, ids=ids)) == 119
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"circumstances": {"smoothcert": "2.0.0"}})
+    found = sc.audit(tmp_path, model=above_half, data=data)
+    assert {finding.reason for finding in found.findings} <= {"it is not one of the inputs"}
+    assert found.plans_checked
+
+
+class Unreadable(list):
+    """A data set in which one input cannot be read when its turn comes."""
+
+    def __getitem__(self, id):
+        if id == 77:
+            raise OSError("cannot be read")
+        return super().__getitem__(id)
+
+
+def test_votes_of_the_survey_are_drawn_again_as_well(spent_budget, tmp_path):
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    spending = sc.open_run(tmp_path).manifest.spending
+    id, count, samples = spending["votes"][0]
+    changed = [[id, samples - count, samples], *map(list, spending["votes"][1:])]
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"spending": {**spending, "votes": changed}})
+    found = sc.audit(tmp_path, redraw=120, model=above_half, data=DATA)
+    reason = "drawing it again gave other votes in the survey of the budget"
+    assert [finding.id for finding in found.findings if finding.reason == reason] == [id]
+
+
+def test_of_minutes_of_version_1_an_audit_says_that_plans_cannot_be_derived(spent_budget, tmp_path):
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    budget = sc.open_run(tmp_path).manifest.budget
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"budget": {**budget, "samples": None, "minutes": 1.0}})
+    found = sc.audit(tmp_path, redraw=0, data=DATA)
+    assert found.holds
+    assert not found.plans_checked
+    assert not found.keeps_alpha
+
+
+@pytest.mark.parametrize("samples", [3_000, 49_000, 10**7])
+def test_a_budget_that_was_changed_afterwards_is_found(spent_budget, tmp_path, samples):
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    budget = sc.open_run(tmp_path).manifest.budget
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"budget": {**budget, "samples": samples}})
+    assert sc.audit(tmp_path, redraw=0, data=DATA).findings

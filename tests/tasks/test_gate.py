@@ -84,10 +84,23 @@ def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, mes
     with pytest.raises(InvalidInput, match=message):
         gate(marked.path, {"certified_accuracy": {"0.25": 20}})
     assert gate(marked.path, {"inputs": 40}).outcome == "passes"
-    if "budget" in mark:
-        assert any(
-            "marked had a budget of minutes" in note for note in compare(run, marked.path).notes
-        )
+
+
+def test_a_budget_makes_intervals_over_inputs_rough(on_disk, run):
+    rough = (
+        "later inputs got the samples that earlier ones left, so intervals over inputs are rough"
+    )
+    marked = on_disk("marked", Fixed(1_000))
+    budget = {"samples": 40_000, "minutes": None, "ceiling": 1_000, "pilot": 100}
+    with Journal(marked.path, write=True) as journal:
+        journal.write_manifest({"budget": budget})
+    assert f"marked had a budget: {rough}." in compare(run, marked.path).notes
+    versus = {"run": run.path, "margin": 10, "radius": 0.25}
+    for rule in ({"certified_accuracy": {"0.25": 20}}, {"baseline": versus}):
+        [checked] = gate(marked.path, rule).rules
+        assert rough in checked.reason
+        [checked] = gate(run.path, rule).rules
+        assert rough not in checked.reason
 
 
 def test_junit_has_a_case_for_every_rule(run):

@@ -50,6 +50,11 @@ def audit(
     labels = (
         "" if found.labels_checked else " (labels not compared, because the data was not found)"
     )
+    if not found.plans_checked:
+        shown.append(
+            "The clock of version 1.0 decided about the plans of this budget, so they cannot be "
+            "derived again: nothing is known about their alpha."
+        )
     shown.append(f"{run}: {checked} checked{labels}, {found.redrawn} drawn again: {outcome}.")
     shown.append(
         "Nothing is known about the alpha of the plan."

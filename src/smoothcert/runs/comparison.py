@@ -17,6 +17,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
+from smoothcert.runs.words import caveat_of_budget
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -431,10 +432,9 @@ def _check_same_effort(a: Results, b: Results) -> None:
 
 def _asked_for(results: Results, name: str) -> Any:
     """A setting of the plan that was asked for. A budget may lower the ceiling."""
-    setting_of_plan = getattr(results.certified_by, name)
-    if name != "samples" or results.manifest is None or results.manifest.budget is None:
-        return setting_of_plan
-    return results.manifest.budget.get("ceiling", setting_of_plan)
+    if results.manifest is None or results.manifest.budget is None:
+        return getattr(results.certified_by, name)
+    return getattr(results.manifest.requested_plan, name)
 
 
 def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
@@ -444,11 +444,9 @@ def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
             f"Of {len(a):,} and {len(b):,} inputs, only the {common:,} that both have are compared."
         )
     for r in (a, b):
-        if r.manifest is not None and r.manifest.timed:
-            yield (
-                f"{r.name} had a budget of minutes: later inputs got the samples that were left, "
-                "so all intervals are rough."
-            )
+        rough = caveat_of_budget(r)
+        if rough is not None:
+            yield f"{rough}."
     first = a.certified_by
     second = b.certified_by
     if first is None or second is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import pairwise
 from math import inf
@@ -159,6 +159,15 @@ class Manifest:
     def timed(self) -> bool:
         """Whether the clock decided what inputs got: in runs of version 1.0 with minutes."""
         return self.budget is not None and self.budget.get("samples") is None
+
+    @property
+    def requested_plan(self) -> Plan:
+        """The plan that was asked for. With a budget, `plan` is that of the first block instead."""
+        if self.budget is None:
+            return self.plan
+        requested = {"samples": self.budget["ceiling"], "pilot": self.budget["pilot"], "price": 0.0}
+        names = requested.keys() & {field.name for field in fields(self.plan)}  # type: ignore[arg-type]
+        return replace(self.plan, **{name: requested[name] for name in names})  # type: ignore[type-var]
 
     @property
     def compile_request(self) -> str:

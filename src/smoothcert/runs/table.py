@@ -6,7 +6,7 @@ import html
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -92,18 +92,15 @@ class Row:
 
 
 def _asked_for(run: Results) -> str:
-    """The plan of a run in a few words. With a budget, its price and ceiling are those of the first inputs alone."""
-    budget = run.manifest and run.manifest.budget
-    if not budget:
+    """The plan of a run in a few words. With a budget, it is the one that was asked for."""
+    if run.manifest is None or run.manifest.budget is None:
         return str(run.plan)
-    asked = {"samples": budget["ceiling"], "price": 0.0}
-    plan = replace(
-        run.plan, **{name: value for name, value in asked.items() if hasattr(run.plan, name)}
-    )  # type: ignore[type-var]
-    amount = (
-        f"{budget['samples']:,} samples" if budget["samples"] else f"{budget['minutes']:g} minutes"
-    )
-    return f"{plan}, budget of {amount}"
+    budget = run.manifest.budget
+    if budget["samples"] is None:
+        amount = f"{budget['minutes']:g} minutes"
+    else:
+        amount = f"{budget['samples']:,} samples"
+    return f"{run.manifest.requested_plan}, budget of {amount}"
 
 
 class Cell(NamedTuple):

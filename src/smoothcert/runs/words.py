@@ -91,6 +91,16 @@ def all_together(run: Run) -> str:
     return f"all certificates hold together with confidence {together:%}"
 
 
+def caveat_of_budget(results: Results) -> str | None:
+    """What a budget does to intervals over inputs, in words; None without a budget."""
+    if results.manifest is None or results.manifest.budget is None:
+        return None
+    return (
+        f"{results.name} had a budget: later inputs got the samples that earlier ones left, so "
+        "intervals over inputs are rough"
+    )
+
+
 def bias_of_p(results: Results) -> str | None:
     """Where sampling stopped, and what that does to the share of votes `p`, in words.
 

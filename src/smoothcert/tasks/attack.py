@@ -32,7 +32,7 @@ from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import locked_journal
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.predict import predict
-from smoothcert.tasks.reload import Places, reload
+from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
 from smoothcert.training.methods.base import noisy_copies
 
@@ -93,7 +93,7 @@ def attack(
             folder=run.path,
             id=min(uncertified),
         )
-    smoothed, subject, dataset = reload(run.manifest, places, purpose="attack")
+    smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
     attacker = _Attacker(
         smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None
     )

@@ -1,10 +1,14 @@
-"""Check a run independently: test every radius by a second method, draw some inputs again, and write down the case."""
+"""`audit`: check a run independently.
+
+Every radius is derived again from its votes and tested by a second method, the plan of every block
+of a budget is derived again, and some inputs are drawn again. `write_case` writes a page about it.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +23,7 @@ from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
-from smoothcert.executors import Job, LocalExecutor
+from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
@@ -31,14 +35,16 @@ from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.statistics.metrics import confidence
-from smoothcert.tasks.budget import as_recorded
-from smoothcert.tasks.reload import Places, reload
+from smoothcert.tasks.budget import Spending, as_recorded, can_be_derived, surveyed_votes
+from smoothcert.tasks.recorded_subject import Places, recorded_subject
+from smoothcert.tasks.survey import survey_again
 
 _ROUNDING = 1e-15
-"""The relative error of the logarithm of a factorial, with which the sum of a binomial tail starts."""
-
+"""The relative error of the logarithm of a factorial, where the sum of a binomial tail starts."""
+_BOUND_TOLERANCE = 1e-9
+"""How far bounds on probabilities may differ from those that this machine computes."""
 _TESTED_BETS = 50
-"""Certificates whose bets are tested by the second method. It takes up to a tenth of a second for each."""
+"""Certificates whose bets are tested by the second method, in up to a tenth of a second each."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +66,14 @@ class Audit:
 
     Args:
         checked: Certificates that were checked.
-        asked: Inputs that the run should certify. They are more than `checked` if it is not complete.
+        asked: Inputs that the run should certify: more than `checked` if it is not complete.
         redrawn: Inputs that were drawn again.
         findings: Certificates that are not valid.
-        labels_checked: Whether all labels were compared with the data. Without the data, wrong labels are not found.
+        labels_checked: Whether all labels were compared with the data. Without the data, wrong
+            labels are not found.
+        plans_checked: Whether the plan of every certificate was checked. Where a budget sets it, it
+            is derived again. This cannot be done for runs of version 1.0 with minutes, because the
+            clock decided about their plans.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
     """
 
@@ -72,17 +82,19 @@ class Audit:
     redrawn: int
     findings: tuple[Finding, ...]
     labels_checked: bool = True
+    plans_checked: bool = True
     coverage: Coverage | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether no certificate is known to be wrong, and the plan is not known to break its alpha."""
-        return not self.findings and not (self.coverage and self.coverage.exceeds)
+        """Whether no certificate is known to be wrong, nor the plan to break its alpha."""
+        breaks_alpha = self.coverage is not None and self.coverage.exceeds
+        return not self.findings and not breaks_alpha
 
     @property
     def keeps_alpha(self) -> bool:
-        """Whether it is proved that the plan keeps its alpha."""
-        return self.coverage is not None and self.coverage.proved
+        """Whether it is proved that the plan, and every plan that a budget made of it, keeps its alpha."""
+        return self.plans_checked and self.coverage is not None and self.coverage.proved
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
@@ -97,83 +109,157 @@ class Audit:
 def audit(
     run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]
 ) -> Audit:
-    """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
+    """Check all certificates of a run against their votes, and some against new draws.
 
-    All labels are compared with the data, also those of inputs that are not drawn again. Version 1.0.0 certified inputs
-    in float64 that float32 moves by more than a little of the noise; the audit names them.
+    All labels are compared with the data, also those of inputs that are not drawn again. With a
+    budget, the plan of every block is derived again from the survey, the order of the inputs and
+    the earlier votes. Version 1.0.0 certified inputs in float64 that float32 moves by more than a
+    little of the noise; the audit names them.
 
     Args:
         run: The run, or its folder.
-        redraw: How many inputs to draw again.
+        redraw: How many randomly chosen inputs to draw again.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
-        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, if they are not where the manifest
-            says. A model or denoiser of the user's own code has to be given, because code that a run names is never
-            executed. If `redraw` is 0, the audit also works without the data, but then it does not compare labels.
+        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, if they are
+            not where the manifest says. A model or denoiser of the user's own code has to be given,
+            because code that a run names is never executed. If `redraw` is 0, the audit also works
+            without the data, but then it does not compare labels.
     """
     redraw = _check.whole("redraw", redraw)
     folder = folder_of(run)
     with Journal(folder) as journal:
         manifest = journal.manifest()
-        ids, asked = journal.ids(), set(manifest.ids)
-        if not ids:
-            raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
-        if not redraw:
-            given = places.get("data")
-            subject, dataset = (
-                None,
-                dataset_of([manifest], None if given is None else find_dataset(given)),
+        records = _Records(journal, manifest)
+        if not records.ids:
+            raise InvalidInput(
+                "no-certificates",
+                "{run} has no certificates yet: there is nothing to check",
+                run=folder,
             )
-        else:
-            instead = f", or check only the votes with {setting('redraw', 0)}"
-            _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
-        findings = [Finding(id, "it is not one of the inputs of the run") for id in ids - asked]
-        if manifest.finished:
-            missing = "its certificate is missing, although the run is finished"
-            findings += [Finding(id, missing) for id in asked - ids]
-        readable, known = [], sorted(ids & asked)
-        bets = isinstance(manifest.plan.primary, BettingRadii)
-        tested = set(
-            random.Random(seed).sample(known, min(_TESTED_BETS, len(known))) if bets else known
-        )
-        for id in known:  # one at a time, because a run may have a million
+        subject, dataset = _subject_and_data(manifest, places, redraw)
+        findings = [*_other_inputs(records)]
+        can_be_drawn = []
+        tested = _tested_by_second_method(records, seed)
+        for id in records.asked:
             try:
-                c = journal.certificate(id, plan=manifest.plan, noise=manifest.noise)
+                certificate = records.certificate(id)
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
                 continue
-            rounded = _rounded(c, dataset, manifest)
-            if rounded is None:
-                readable.append(id)
-            elif c.abstained:
-                rounded = None  # it claims nothing
-            reasons = (
-                fault(c, second=id in tested) or _foreign_plan(c, manifest),
-                _wrong_label(c, dataset),
-                rounded,
-            )
-            findings += [Finding(id, reason) for reason in reasons if reason]
-        again = random.Random(seed).sample(readable, min(redraw, len(readable)))
-        chosen = [journal.certificate(id, plan=manifest.plan, noise=manifest.noise) for id in again]
+            rounding = _too_far_rounded(certificate, dataset, manifest)
+            if rounding is None:
+                can_be_drawn.append(id)
+            reasons = [
+                fault(certificate, second=id in tested) or _other_plan(certificate, manifest),
+                _wrong_label(certificate, dataset),
+                None if certificate.abstained else rounding,  # an abstention claims nothing
+            ]
+            findings += [Finding(id, reason) for reason in reasons if reason is not None]
+        if can_be_derived(manifest):
+            invalid = {finding.id for finding in findings}
+            findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
+        again = random.Random(seed).sample(can_be_drawn, min(redraw, len(can_be_drawn)))
+        chosen = [records.certificate(id) for id in again]
     if subject is not None and dataset is not None and chosen:
         findings += _draw_again(chosen, manifest, subject, dataset)
     coverage = None
-    with suppress(InvalidInput):  # it bounds other classes in its own way
+    with suppress(InvalidInput):  # a plan may bound other classes in its own way
         coverage = exact_coverage(manifest.plan, manifest.noise)
     return Audit(
-        checked=len(ids),
-        asked=len(asked),
+        checked=len(records.ids),
+        asked=len(set(manifest.ids)),
         redrawn=len(chosen),
-        findings=tuple(sorted(findings, key=lambda f: f.id)),
+        findings=tuple(sorted(findings, key=lambda finding: finding.id)),
         labels_checked=dataset is not None,
+        plans_checked=manifest.budget is None or can_be_derived(manifest),
         coverage=coverage,
     )
 
 
-def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
-    """Write a safety case: one page about the certificates of a run that an auditor can check and sign.
+class _Records:
+    """The certificates of a run, read one at a time, because a run may have a million.
 
-    The claim is joint: all certificates of the run hold together with probability 1 - N alpha, for its N inputs
-    (Bonferroni). `certify(joint=True)` divides alpha by N beforehand.
+    Args:
+        journal: The journal, open for reading.
+        manifest: The manifest of the run.
+    """
+
+    def __init__(self, journal: Journal, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.ids = journal.ids()
+        self.asked = sorted(self.ids.intersection(manifest.ids))
+        self._journal = journal
+
+    def certificate(self, id: int) -> Certificate:
+        return self._journal.certificate(id, plan=self.manifest.plan, noise=self.manifest.noise)
+
+
+def _subject_and_data(
+    manifest: Manifest, places: Places, redraw: int
+) -> tuple[Subject | None, Dataset | None]:
+    """What votes are drawn again from. Without that, the data if it can be found."""
+    if redraw:
+        instead = f", or check only the votes with {setting('redraw', 0)}"
+        recorded = recorded_subject(manifest, places, purpose="draw again", instead=instead)
+        return recorded.subject, recorded.dataset
+    data = places.get("data")
+    return None, dataset_of([manifest], None if data is None else find_dataset(data))
+
+
+def _other_inputs(records: _Records) -> Iterator[Finding]:
+    """Certificates that nobody asked for, and those that are missing in a finished run."""
+    wanted = set(records.manifest.ids)
+    for id in records.ids - wanted:
+        yield Finding(id, "it is not one of the inputs of the run")
+    if records.manifest.finished:
+        for id in wanted - records.ids:
+            yield Finding(id, "its certificate is missing, although the run is finished")
+
+
+def _tested_by_second_method(records: _Records, seed: int | None) -> set[int]:
+    """The inputs whose p-value is computed: all of them, or some if that takes long."""
+    if not isinstance(records.manifest.plan.primary, BettingRadii):
+        return set(records.asked)
+    count = min(_TESTED_BETS, len(records.asked))
+    return set(random.Random(seed).sample(records.asked, count))
+
+
+def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
+    """Certificates whose plan is not the one that the budget gives to their block.
+
+    The bound of a `Price` only holds if price and ceiling do not depend on the votes that it
+    counts. So everything that decides about them is recorded, and the plan of every block is
+    derived again: from the survey, the order of the inputs and the votes of earlier blocks.
+    """
+    spending = Spending.recorded(records.manifest)
+    left = set(records.asked)
+    reason = "the budget reaches it after inputs that have no certificate yet"
+    try:
+        for block, plan in spending.blocks(spending.order):
+            certificates = [records.certificate(id) for id in block if id in left]
+            for certificate in certificates:
+                spending.add(certificate)
+                # Version 1.0 could leave an input with a rule that proves nothing.
+                if certificate.plan != plan and isinstance(certificate.plan, Plan):
+                    yield Finding(
+                        certificate.id,
+                        f"its plan is {certificate.plan!r}, the budget gives {plan!r}",
+                    )
+            unfinished = set(block).difference(left, records.manifest.unreadable)
+            left.difference_update(block)
+            if unfinished:
+                break
+    except InvalidInput as error:
+        reason = f"its plan cannot be derived again: {error}"
+    for id in left:
+        yield Finding(id, reason)
+
+
+def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
+    """Write a safety case: one page about a run that an auditor can check and sign.
+
+    The claim is joint: all certificates of the run hold together with probability 1 - N alpha, for
+    its N inputs (Bonferroni). `certify(joint=True)` divides alpha by N beforehand.
 
     Args:
         folder: The run's folder.
@@ -203,59 +289,52 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:
     """What is wrong with a certificate, according to its votes; None if it is valid.
 
-    This asks the plan again for its requests and for what the votes prove. Then it tests the proved bound by another
-    method: if the class had a smaller probability, votes at least as convincing as these would have a probability of at
-    most alpha. Without `second`, it leaves this out.
+    This asks the plan again for its requests and for what the votes prove. Then it tests the proved
+    bound by another method: if the class had a smaller probability, votes at least as convincing as
+    these would have a probability of at most alpha. Without `second`, it leaves this out.
     """
-    c = certificate
-    case = Case(c.plan, c.noise, c.label)
-    for number, look in enumerate((*c.looks, None), start=1):
+    case = Case(certificate.plan, certificate.noise, certificate.label)
+    for number, look in enumerate((*certificate.looks, None), start=1):
         drawn = 0 if look is None else look.samples
         if case.more != drawn:
             return f"the plan asks for {case.more} samples at look {number}, {drawn} were drawn"
         if look is not None:
             case.add(look)
-    derived = Certificate.from_case(case, c.looks)
+    derived = Certificate.from_case(case, certificate.looks)
+    reason = _other_claim(certificate, derived) or _other_bounds(certificate.proof, derived.proof)
+    if reason is None and second and not _keeps_alpha(certificate):
+        reason = f"its votes do not prove the radius {certificate.radius}"
+    return reason
+
+
+def _other_claim(stated: Certificate, derived: Certificate) -> str | None:
+    """How the claim of a certificate differs from what its votes prove; None if it does not."""
     proof = derived.proof
-    if (proof.count, proof.counted) != (c.count, c.counted):
-        return f"its looks hold {proof.count} of {proof.counted} counted votes, it states {c.count} of {c.counted}"
-    if c.abstained and not derived.abstained:
+    if (proof.count, proof.counted) != (stated.count, stated.counted):
+        return (
+            f"its looks hold {proof.count} of {proof.counted} counted votes, "
+            f"it states {stated.count} of {stated.counted}"
+        )
+    if stated.abstained and not derived.abstained:
         return "it abstains though its votes prove a certificate"
-    if not c.abstained and c.prediction != proof.prediction:
-        return f"its votes are for class {proof.prediction}, it states {c.prediction}"
-    if c.abstained != derived.abstained or not c.radius <= derived.radius * (
-        1 + 1e-8
-    ):  # NaN is wrong, too
-        return f"its votes do not prove the radius {c.radius}"
-    if c.radius < derived.radius - 1e-6 * max(1, c.radius):
-        return f"its votes prove more than the radius {c.radius}"
-    if not _close(c.proof, proof):
-        return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
-    # The second method of the plan, if it has one.
-    if not second or c.abstained or not isinstance(c.plan, Plan):
-        return None
-    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
-    limit = c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
-    if p_value is not None and p_value > limit:
-        return f"its votes do not prove the radius {c.radius}"
+    if not stated.abstained and stated.prediction != proof.prediction:
+        return f"its votes are for class {proof.prediction}, it states {stated.prediction}"
+    is_proved = stated.radius <= derived.radius * (1 + 1e-8)  # never true for NaN
+    if stated.abstained != derived.abstained or not is_proved:
+        return f"its votes do not prove the radius {stated.radius}"
+    if stated.radius < derived.radius - 1e-6 * max(1, stated.radius):
+        return f"its votes prove more than the radius {stated.radius}"
     return None
 
 
-def _foreign_plan(c: Certificate, manifest: Manifest) -> str | None:
-    """What is wrong with the plan of a certificate: with a budget, price and size may differ from those of the run."""
-    if c.plan == manifest.plan or (manifest.budget is not None and c.abstained):
+def _other_bounds(stated: Proof, derived: Proof) -> str | None:
+    """How the bounds differ by more than rounding, which may differ between versions of SciPy."""
+    same_kind = (stated.upper is None) == (derived.upper is None)
+    lower = abs(stated.lower - derived.lower)
+    upper = abs((stated.upper or 0.0) - (derived.upper or 0.0))
+    if same_kind and lower <= _BOUND_TOLERANCE and upper <= _BOUND_TOLERANCE:
         return None
-    allowed = manifest.budget is not None and as_recorded(c.plan, manifest.plan) == manifest.plan
-    allowed |= manifest.finished is None and c.plan in manifest.plan.earlier_plans
-    return None if allowed else f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
-
-
-def _close(stated: Proof, found: Proof) -> bool:
-    """Whether two proofs are equal up to rounding, which may differ between versions of SciPy."""
-    pairs = ((stated.lower, found.lower), (stated.upper or 0.0, found.upper or 0.0))
-    return (stated.upper is None) == (found.upper is None) and all(
-        abs(a - b) <= 1e-9 for a, b in pairs
-    )
+    return f"its votes prove {_bounds(derived)}, it states {_bounds(stated)}"
 
 
 def _bounds(proof: Proof) -> str:
@@ -264,25 +343,49 @@ def _bounds(proof: Proof) -> str:
     return f"a lower bound of {proof.lower}{upper}"
 
 
+def _keeps_alpha(c: Certificate) -> bool:
+    """Whether the second method of the plan, if it has one, gives a p-value of at most alpha."""
+    if c.abstained or not isinstance(c.plan, Plan):
+        return True
+    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
+    return p_value is None or p_value <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
+
+
+def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
+    """How the plan of a certificate differs from that of the run, if it may not differ.
+
+    With a budget, the plan of a block may differ. Such plans are derived again where that can be
+    done; otherwise, they may differ in what a budget sets.
+    """
+    has_budget = manifest.budget is not None
+    if c.plan == manifest.plan or can_be_derived(manifest) or (has_budget and c.abstained):
+        return None
+    if has_budget and as_recorded(c.plan, manifest.plan) == manifest.plan:
+        return None
+    if manifest.finished is None and c.plan in manifest.plan.earlier_plans:
+        return None
+    return f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
+
+
 def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
     """How the label of a certificate differs from the one in the data; None if it does not."""
     if dataset is None:
         return None
     if c.id >= len(dataset):
         return "the data does not have this input"
-    known = getattr(
-        dataset, "labels", None
-    )  # if the data set has its labels in memory, we need not read the inputs
+    # If the data set has its labels in memory, the inputs need not be read.
+    labels = getattr(dataset, "labels", None)
     try:
-        label = int(dataset[c.id][1] if known is None else known[c.id])
+        label = int(dataset[c.id][1] if labels is None else labels[c.id])
     except Exception as error:  # code of the user may raise any error
         return f"its input cannot be read: {first_line(error)}"
-    same = label == (NO_CLASS if c.label is None else c.label)
-    return None if same else f"its label in the data is {label}, it states {c.label}"
+    if label == (NO_CLASS if c.label is None else c.label):
+        return None
+    return f"its label in the data is {label}, it states {c.label}"
 
 
-def _rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
-    """How far the certified input is from the one in the data, if rounding to float32 moved it by too much.
+def _too_far_rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
+    """How far the certified input is from the one in the data, if float32 moved it by too much.
 
     An input that cannot be read is reported with its label.
     """
@@ -304,45 +407,55 @@ def _rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str
 
 def _draw_again(
     chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset
-) -> list[Finding]:
+) -> Iterator[Finding]:
+    """Draw the votes of these inputs again, and the votes of the survey for them."""
     if manifest.drawing != VERSION:
         raise InvalidInput(
-            "cannot draw again: this version of smoothcert draws other noise for the same seed"
+            "other-drawing",
+            "cannot draw again: this version of smoothcert draws other noise for the same seed",
         )
-    recorded_as = {c.id: c for c in chosen}
+    job = Job(subject, dataset, manifest.plan)
     with LocalExecutor(_with_other_neighbours(subject.prepare())) as executor:
-        runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
+        runtime = executor.start(job, say_nothing)
         if runtime.compile != manifest.compile:
             raise InvalidInput(
-                f"cannot draw again: the classifier of the run was compiled: {manifest.compile}, and here it would be "
-                f"compiled: {runtime.compile}"
+                "other-runtime",
+                "cannot draw again: the classifier of the run was compiled: {there}, and here it "
+                "would be compiled: {here}",
+                there=manifest.compile,
+                here=runtime.compile,
             )
-        by_plan: dict[Plan, list[int]] = {}
-        for c in sorted(chosen, key=lambda c: c.id, reverse=True):
-            by_plan.setdefault(c.plan, []).append(c.id)
-        drawn = [
-            c
-            for plan, ids in by_plan.items()
-            for finished in executor.certify(ids, plan)
-            for c in finished
-        ]
-        low, high = executor.status().lowest, executor.status().highest
-    other = [
-        Finding(c.id, "drawing it again gave other votes")
-        for c in drawn
-        if c.looks != recorded_as[c.id].looks
-    ]
-    stated = manifest.values or (low, high)
-    if low < stated[0] or high > stated[1]:
-        words = (
-            "inputs that were drawn again have values in [{:g}, {:g}], the run states [{:g}, {:g}]"
+        recorded = {certificate.id: certificate for certificate in chosen}
+        for again in _certificates_again(executor, chosen):
+            if again.looks != recorded[again.id].looks:
+                yield Finding(again.id, "drawing it again gave other votes")
+        low = executor.status().lowest
+        high = executor.status().highest
+        surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
+        for id, votes in survey_again(executor, job, surveyed).items():
+            if votes != surveyed[id]:
+                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    stated_low, stated_high = manifest.values or (low, high)
+    if low < stated_low or high > stated_high:
+        yield Finding(
+            chosen[0].id,
+            f"inputs that were drawn again have values in [{low:g}, {high:g}], "
+            f"the run states [{stated_low:g}, {stated_high:g}]",
         )
-        other.append(Finding(chosen[0].id, words.format(low, high, *stated)))
-    return other
+
+
+def _certificates_again(executor: Executor, chosen: Sequence[Certificate]) -> Iterator[Certificate]:
+    """Certify inputs again, in another order than before."""
+    by_plan: dict[Plan, list[int]] = {}
+    for certificate in sorted(chosen, key=lambda c: c.id, reverse=True):
+        by_plan.setdefault(certificate.plan, []).append(certificate.id)
+    for plan, ids in by_plan.items():
+        for finished in executor.certify(ids, plan):
+            yield from finished
 
 
 def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:
-    """The same classifier on batches whose rows are in reverse order, so that rows also have other neighbours.
+    """The same classifier on batches in reverse order, so that rows have other neighbours.
 
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
     """
@@ -351,9 +464,7 @@ def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:
         return ready
 
     def reverse(x: Tensor) -> Tensor:
-        with torch.inference_mode(
-            False
-        ):  # torch would compile a classifier again for inference tensors
+        with torch.inference_mode(False):  # torch would compile again for inference tensors
             backwards = x.flip(0)
         return classify(backwards).flip(0)
 

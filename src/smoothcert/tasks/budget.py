@@ -29,7 +29,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, Price, TwoStagePlan, plan_or_default
 from smoothcert.runs.manifest import BudgetEntry, Manifest, SpendingEntry
 from smoothcert.statistics.empirical_bayes import distribution, posterior
-from smoothcert.tasks.survey import Forecast, Survey, costs, foresee, order, survey, votes_of
+from smoothcert.tasks.survey import Forecast, Survey, Votes, costs, foresee, order, survey, votes_of
 
 _PART_OF_REST = 8
 """A block has an eighth of the inputs that are left,"""
@@ -178,7 +178,7 @@ class Spending:
     """The block that was being certified when the run stopped, and its plan."""
 
     def __init__(
-        self, plan: Plan, noise: Noise, seed: int, ids: Sequence[int], survey: Survey, total: float
+        self, plan: Plan, noise: Noise, seed: int, ids: Sequence[int], survey: Survey, total: int
     ) -> None:
         self.plan = plan
         self.noise = noise
@@ -186,10 +186,12 @@ class Spending:
         self.total = total
         self.spent = survey.samples
         self._votes = Counter(survey.votes.values())
-        self._order = order(ids, seed)
-        self._teachers = set(self._order[:_TEACHERS])
+        self.order = order(ids, seed)
+        self._teachers = set(self.order[:_TEACHERS])
         plans = (self._with(samples=int(ceiling)) for ceiling in _CEILINGS)
-        self._least = next(plan.most_samples for plan in plans if plan is not None)
+        self._cheapest = next(plan for plan in plans if plan is not None)
+        """The plan with the lowest ceiling that can prove something."""
+        self._least = self._cheapest.most_samples
         """What an input costs at least, so that it can have a certificate."""
 
     @classmethod
@@ -214,7 +216,21 @@ class Spending:
         return made
 
     @classmethod
-    def resume(cls, plan: Plan, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
+    def recorded(cls, manifest: Manifest) -> Spending:
+        """The budget of a recorded run, as it was before the first block."""
+        entry = manifest.spending
+        assert entry is not None
+        assert manifest.budget is not None
+        total = manifest.budget["samples"]
+        assert total is not None  # it is None only in runs of version 1.0 with minutes
+        seen = Survey(surveyed_votes(manifest), entry["survey"], entry["rate"])
+        # Inputs that could not be read keep their place in the order.
+        ids = [*{*manifest.ids, *manifest.unreadable}]
+        plan = _with_small_pilot(manifest.requested_plan, (total - seen.samples) / len(ids))
+        return cls(plan, manifest.noise, manifest.seed, ids, seen, total)
+
+    @classmethod
+    def resume(cls, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
         """Go on as recorded, without measuring again."""
         if manifest.timed:
             raise InvalidInput(
@@ -223,16 +239,11 @@ class Spending:
                 "inputs get, so only that version can go on with it; choose another {out}",
                 out=setting("out", "DIR"),
             )
-        record = manifest.spending
-        described = manifest.budget
-        assert record is not None
-        assert described is not None  # otherwise the budget of the run would differ
-        votes = {id: (count, samples) for id, count, samples in record["votes"]}
-        seen = Survey(votes, record["survey"], record["rate"])
-        plan = replace(plan, samples=described["ceiling"])  # type: ignore[type-var]
-        made = cls(plan, manifest.noise, manifest.seed, manifest.ids, seen, record["total"])
+        made = cls.recorded(manifest)
+        entry = manifest.spending
+        assert entry is not None
         made._first_plan = manifest.plan
-        made._interrupted = record["block"], restore(record["plan"])
+        made._interrupted = entry["block"], restore(entry["plan"])
         for certificate in done:
             made.add(certificate)
         return made
@@ -255,9 +266,9 @@ class Spending:
             if block:
                 yield block, plan
                 waiting.difference_update(block)
-        left = [id for id in self._order if id in waiting]
+        left = [id for id in self.order if id in waiting]
         while left:
-            size = _block_size(len(left), len(self._order))
+            size = _block_size(len(left), len(self.order))
             yield left[:size], self._next_plan(size, left)
             left = left[size:]
 
@@ -294,17 +305,7 @@ class Spending:
         """
         rest = self.total - self.spent
         most = int((rest - self._least * (len(left) - size)) / size)
-        ceiling = min(self.plan.samples, most - self.plan.pilot)
-        weights = self._expected_p(left)
-
-        def cost(settings: dict[str, Any]) -> float:
-            plan = self._with(**settings)
-            return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
-
-        choices = self._choices(ceiling)
-        place = bisect_right(choices, rest / len(left), key=cost) - 1
-        plan = self._with(**choices[max(place, 0)])
-        if plan is None:
+        if most < self._least:
             # Every input has at least what the cheapest plan costs, unless somebody changed this.
             raise InvalidInput(
                 "damaged-spending",
@@ -315,7 +316,16 @@ class Spending:
                 inputs=len(left),
                 out=setting("out", "DIR"),
             )
-        return plan
+        ceiling = min(self.plan.samples, most - self.plan.pilot)
+        weights = self._expected_p(left)
+
+        def cost(settings: dict[str, Any]) -> float:
+            plan = self._with(**settings)
+            return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
+
+        choices = self._choices(ceiling)
+        place = bisect_right(choices, rest / len(left), key=cost) - 1
+        return self._with(**choices[max(place, 0)]) or self._cheapest
 
     def _choices(self, ceiling: int) -> list[dict[str, Any]]:
         """The settings of the plan that are tried, from the cheapest to the most expensive."""
@@ -340,6 +350,25 @@ class Spending:
             return replace(self.plan, **settings).for_noise(self.noise)  # type: ignore[type-var]
         except InvalidInput:
             return None
+
+
+def surveyed_votes(manifest: Manifest) -> dict[int, Votes]:
+    """The votes of the survey by input; empty without a budget."""
+    if manifest.spending is None:
+        return {}
+    return {id: (count, samples) for id, count, samples in manifest.spending["votes"]}
+
+
+def can_be_derived(manifest: Manifest) -> bool:
+    """Whether the budget of a run sets its plans, and the record tells how.
+
+    In version 1.0, the clock decided about the plans of a budget of minutes, and the order of the
+    inputs changed where one of them was left out.
+    """
+    if manifest.budget is None or manifest.spending is None or manifest.timed:
+        return False
+    is_of_version_1 = str(manifest.circumstances.get("smoothcert")).startswith("1.")
+    return not (is_of_version_1 and manifest.unreadable)
 
 
 def _block_size(left: int, all_inputs: int) -> int:

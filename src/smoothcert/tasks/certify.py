@@ -268,7 +268,7 @@ def _spending(
             display.say(f"forecast: {forecast}")
         return OnePlan(job.plan)
     if run.manifest.spending is not None:
-        return Spending.resume(job.plan, run.manifest, run.certificates())
+        return Spending.resume(run.manifest, run.certificates())
     spending = Spending.begin(budget, job, left, executor, batch=run.manifest.batch)
     # From here on, a budget of minutes is a number of samples.
     described = {**(run.manifest.budget or {}), "samples": spending.total}
@@ -359,7 +359,7 @@ def forecast(
         if request.budget is None:
             return forecast_of(executor, job, left, share=_FORECAST_SHARE)
         if run is not None and manifest.spending is not None:
-            return Spending.resume(job.plan, manifest, run.certificates()).forecast(left)
+            return Spending.resume(manifest, run.certificates()).forecast(left)
         return Spending.begin(request.budget, job, left, executor, batch=batch).forecast(left)
 
 

@@ -27,7 +27,7 @@ from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import evenly
-from smoothcert.tasks.reload import Places, reload
+from smoothcert.tasks.recorded_subject import Places, recorded_subject
 
 _MOST_COMPARED = 500
 """Inputs among which the nearest one with another label is searched."""
@@ -61,16 +61,19 @@ def explain(
             f"{run.id.min()} to {run.id.max()}"
         )
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    here = available.get(run.manifest.device, True)
-    plain = replace(run.manifest, compile="none", batch=copies)
-    _, subject, dataset = reload(plain, places, purpose="explain", here=here)
+    device = run.manifest.device
+    if not available.get(device, True):
+        device = "cpu"
+    plain = replace(run.manifest, compile="none", batch=copies, device=device)
+    _, subject, dataset = recorded_subject(plain, places, purpose="explain")
     inputs = {id: dataset[id][0] for id in dict.fromkeys(chosen)}
     for id, x in inputs.items():
         check_picture(x.numpy(), id)
     if not inputs:
         raise InvalidInput("there is nothing to explain: give the ids of some inputs")
     # Only CUDA draws its noise in another way.
-    same_noise = (here or run.manifest.device != "cuda") and run.manifest.drawing == VERSION
+    same_device = device == run.manifest.device or run.manifest.device != "cuda"
+    same_noise = same_device and run.manifest.drawing == VERSION
     certificates = {id: run[id] for id in inputs}
     nearest = _nearest(dataset, certificates.values(), inputs)
     return [

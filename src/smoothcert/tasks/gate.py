@@ -17,11 +17,12 @@ from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.words import caveat_of_budget
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 
 if TYPE_CHECKING:
-    from smoothcert.tasks.reload import Places
+    from smoothcert.tasks.recorded_subject import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
 _RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
@@ -183,6 +184,7 @@ def _checked(
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
         wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
         wrong += "" if found.labels_checked else "; labels not compared with the data"
+        wrong += "" if found.plans_checked else "; plans of the budget cannot be derived again"
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
         yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
     if run.manifest.timed and {"certified_accuracy", "baseline"} & set(policy):
@@ -261,6 +263,9 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     if outcome == "undecided" and count / n != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
         reason += f"; about {needed:,.0f} inputs would decide such a share: certify this many other inputs"
+    rough = caveat_of_budget(run)
+    if rough is not None:
+        reason += f"; {rough}"
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 
@@ -288,4 +293,5 @@ def _against(
                 radius=d.radius,
             )
         name = f"at most {margin:g} points below {d.a} at {d.radius:g}"
-        yield Rule(name, outcomes.get(d.verdict, "passes"), d.figures)
+        rough = filter(None, map(caveat_of_budget, (found.a, found.b)))
+        yield Rule(name, outcomes.get(d.verdict, "passes"), "; ".join([d.figures, *rough]))

@@ -161,6 +161,15 @@ def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) ->
         copies = max(_TIMED_GROWTH * rounds.rows // len(inputs), 1)
 
 
+def survey_again(executor: Executor, job: Job, votes: Mapping[int, Votes]) -> dict[int, Votes]:
+    """The votes of inputs of an earlier survey, drawn again."""
+    rounds = _Rounds(executor, job)
+    again: dict[int, Votes] = {}
+    for id, (_, samples) in votes.items():
+        again |= rounds.draw([id], min(samples, _MOST_COPIES))
+    return again
+
+
 class _Rounds:
     """Rounds of noisy copies, and how long the last one took."""
 
