@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import smoothcert as sc
 
 RADII = (0, 0.25, 0.5)
+pytestmark = pytest.mark.annexes
 
 
 @pytest.fixture(scope="module")
