@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from smoothcert._version import __version__
 
@@ -51,12 +52,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, line, named):
     assert "Traceback" not in answer.err
 
 
-def test_an_error_of_our_own_is_not_hidden(monkeypatch, smoothcert):
-    monkeypatch.setattr(
-        "smoothcert.statistics.sample_map.SampleMap.__call__", lambda self, p: 1 / 0
-    )
+def test_an_error_of_our_own_is_not_hidden(smoothcert):
+    broken = typer.Typer()
+    broken.command("divide")(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        smoothcert("map --sigma 0.5")
+        smoothcert("", broken)
 
 
 def test_version(smoothcert):
