@@ -116,6 +116,7 @@ def test_a_random_classifier_can_stand_behind_a_denoiser(tmp_path, unet, network
     assert len(run) == 1
 
 
+@pytest.mark.annexes
 def test_grid_noise_and_other_number_formats_run(tmp_path, unet, network):
     assert len(certify(tmp_path / "grid", network, denoiser=unet, noise=sc.GridGaussian(0.25))) == 6
     run = certify(tmp_path / "reduced", network, denoiser=unet, dtype="bfloat16", compile="fast")

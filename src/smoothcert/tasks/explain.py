@@ -137,12 +137,11 @@ def _draw(
 def _denoiser(subject: Subject, runtime: Runtime) -> Callable[[Tensor], Tensor] | None:
     """The denoiser in front of a classifier, on the device of the run."""
     module = subject.classifier.module
-    seeded = isinstance(module, SeededRows)
-    composed = module.model if seeded else module
+    composed = module.model if isinstance(module, SeededRows) else module
     if not isinstance(composed, (Denoised, DenoisedFunction)):
         return None
     denoiser: Callable[[Tensor], Tensor] = composed.denoiser
-    if seeded:
+    if isinstance(module, SeededRows):
         # The denoiser runs first, so on the seed of a row it draws the same numbers as in the run.
         denoiser = SeededRows(denoiser)
     return place(denoiser, runtime, subject.noisy_shape)
