@@ -8,13 +8,17 @@ LOGS ?= ../shared/logs
 IMAGENET ?= ../shared/imagenet
 RESNET50 ?= ../shared/resnet50.safetensors
 
-.PHONY: demo test lint format docs commands notebooks results release clean
+.PHONY: demo test core lint format docs commands notebooks results release clean
 
 demo: $(VENV)/.core-installed
 	$(BIN)/smoothcert demo
 
 test: $(VENV)/.installed lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
+# Removes the annexes from a copy of this folder, and runs the tests of the core there.
+core: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python tools/core.py -n auto
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

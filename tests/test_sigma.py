@@ -7,6 +7,8 @@ from PIL import Image
 
 import smoothcert as sc
 from smoothcert.data import load_dataset
+from smoothcert.device.runtime import Runtime
+from smoothcert.executors import LocalExecutor
 from smoothcert.models import Classifier
 from smoothcert.runs.progress import Progress
 from smoothcert.tasks.audit import audit
@@ -25,9 +27,15 @@ def certify(out, data=(BYTES, LABELS), model=above_half, **settings):
     return sc.certify(model, data, out=out, **(defaults | settings))
 
 
-@pytest.fixture
-def cuda(monkeypatch):
-    monkeypatch.setattr("smoothcert.smoothed.subject._on_cuda", lambda runtime: True)
+class LikeCuda(Runtime):
+    """A CPU on which noise on a grid costs little, as on CUDA."""
+
+    prefers_grid = True
+
+
+class OnCuda(LocalExecutor):
+    def resolve(self, *settings):
+        return LikeCuda(**vars(super().resolve(*settings)))
 
 
 class Said(Progress):
@@ -38,9 +46,9 @@ class Said(Progress):
         self.messages.append(message)
 
 
-def test_bytes_on_cuda_get_noise_on_their_grid(tmp_path, cuda):
+def test_bytes_on_cuda_get_noise_on_their_grid(tmp_path):
     said = Said()
-    run = certify(tmp_path, sigma=0.25, progress=said)
+    run = certify(tmp_path, executor=OnCuda(), sigma=0.25, progress=said)
     assert run.noise == run.manifest.noise == sc.GridGaussian(0.25, size=9)
     assert said.messages[:1] == [
         "noise on the grid of 8-bit images, exact in floating point: grid-gaussian:0.25 "
@@ -49,9 +57,9 @@ def test_bytes_on_cuda_get_noise_on_their_grid(tmp_path, cuda):
     assert not audit(tmp_path, redraw=3, model=above_half, data=(BYTES, LABELS)).findings
 
 
-def test_its_radii_are_those_of_the_named_noise(tmp_path, cuda):
-    chosen = certify(tmp_path / "a", sigma=0.25)
-    named = certify(tmp_path / "b", noise=sc.GridGaussian(0.25))
+def test_its_radii_are_those_of_the_named_noise(tmp_path):
+    chosen = certify(tmp_path / "a", executor=OnCuda(), sigma=0.25)
+    named = certify(tmp_path / "b", executor=OnCuda(), noise=sc.GridGaussian(0.25))
     assert chosen.radius.tolist() == named.radius.tolist()
     assert (chosen.radius > 0).any()
 
@@ -68,43 +76,46 @@ def test_on_a_cpu_sigma_is_plain_gaussian_noise(tmp_path, data):
     )
 
 
-def test_data_without_a_known_grid_gets_plain_gaussian_noise(tmp_path, cuda):
-    assert certify(tmp_path / "a", (BYTES / 255, LABELS), sigma=0.25).noise == sc.Gaussian(0.25)
-    assert certify(tmp_path / "b", list(BYTES / 255), sigma=0.25).noise == sc.Gaussian(0.25)
+def test_data_without_a_known_grid_gets_plain_gaussian_noise(tmp_path):
+    assert certify(
+        tmp_path / "a", (BYTES / 255, LABELS), executor=OnCuda(), sigma=0.25
+    ).noise == sc.Gaussian(0.25)
+    assert certify(
+        tmp_path / "b", list(BYTES / 255), executor=OnCuda(), sigma=0.25
+    ).noise == sc.Gaussian(0.25)
 
 
-def test_plain_noise_that_is_asked_for_stays_plain(tmp_path, cuda):
-    assert certify(tmp_path, noise=sc.Gaussian(0.25)).noise == sc.Gaussian(0.25)
+def test_plain_noise_that_is_asked_for_stays_plain(tmp_path):
+    assert certify(tmp_path, executor=OnCuda(), noise=sc.Gaussian(0.25)).noise == sc.Gaussian(0.25)
 
 
-def test_noise_too_large_for_a_grid_is_plain(tmp_path, cuda):
-    assert certify(tmp_path, sigma=20.0).noise == sc.Gaussian(20.0)
+def test_noise_too_large_for_a_grid_is_plain(tmp_path):
+    assert certify(tmp_path, executor=OnCuda(), sigma=20.0).noise == sc.Gaussian(20.0)
 
 
 @pytest.mark.parametrize(
     "noise", [sc.Gaussian(0.25), sc.GridGaussian(0.25), sc.GridGaussian(0.25, 1 / 510)], ids=str
 )
-@pytest.mark.parametrize("on_cuda", [True, False])
-def test_a_resumed_run_keeps_its_noise(tmp_path, noise, on_cuda, monkeypatch):
+@pytest.mark.parametrize("executor", [LocalExecutor, OnCuda])
+def test_a_resumed_run_keeps_its_noise(tmp_path, noise, executor):
     begun = certify(tmp_path, noise=noise, limit=4)
-    monkeypatch.setattr("smoothcert.smoothed.subject._on_cuda", lambda runtime: on_cuda)
     said = Said()
-    run = certify(tmp_path, sigma=0.25, progress=said)
+    run = certify(tmp_path, sigma=0.25, progress=said, executor=executor())
     assert run.noise == begun.noise
     assert len(run) == 12
     assert not any("grid" in message for message in said.messages)
     assert run.radius.tolist() == certify(tmp_path / "whole", noise=noise).radius.tolist()
 
 
-def test_a_run_with_another_sigma_or_another_noise_is_not_resumed(tmp_path, cuda):
-    certify(tmp_path, sigma=0.25, limit=4)
+def test_a_run_with_another_sigma_or_another_noise_is_not_resumed(tmp_path):
+    certify(tmp_path, executor=OnCuda(), sigma=0.25, limit=4)
     with pytest.raises(sc.InvalidInput, match="holds another run"):
-        certify(tmp_path, sigma=0.5)
+        certify(tmp_path, executor=OnCuda(), sigma=0.5)
     with pytest.raises(sc.InvalidInput, match="holds another run"):
-        certify(tmp_path, noise=sc.Gaussian(0.25))
-    certify(tmp_path / "uniform", noise=sc.Uniform(0.25), limit=4)
+        certify(tmp_path, executor=OnCuda(), noise=sc.Gaussian(0.25))
+    certify(tmp_path / "uniform", executor=OnCuda(), noise=sc.Uniform(0.25), limit=4)
     with pytest.raises(sc.InvalidInput, match="holds another run"):
-        certify(tmp_path / "uniform", sigma=0.25)
+        certify(tmp_path / "uniform", executor=OnCuda(), sigma=0.25)
 
 
 def test_a_model_that_was_trained_on_the_grid_fits_both(tmp_path):

@@ -3,8 +3,9 @@ import warnings
 from typing import NamedTuple
 
 import pytest
+import typer
 
-from smoothcert.cli import main
+from smoothcert.cli import app, main
 
 
 class Answer(NamedTuple):
@@ -21,10 +22,10 @@ def smoothcert(monkeypatch, capsys):
     )  # `main` replaces it; this restores it
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(line: str) -> Answer:
+    def run(line: str, application: typer.Typer = app) -> Answer:
         monkeypatch.setattr(sys, "argv", ["smoothcert", *line.split()])
         with pytest.raises(SystemExit) as exit:
-            main()
+            main(application)
         return Answer(exit.value.code, *capsys.readouterr())
 
     return run

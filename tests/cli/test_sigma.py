@@ -9,8 +9,7 @@ def test_the_command_chooses_and_says_so(smoothcert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     job = "certify --model fashion-cnn --data fashion-mnist --samples 200 --device cpu --batch 200 --limit 2"
     smoothcert(f"{job} --sigma 0.25 --out plain")
-    monkeypatch.setattr("smoothcert.smoothed.subject._on_cuda", lambda runtime: True)
-    told = smoothcert(f"{job} --sigma 0.25 --out grid")
+    told = smoothcert(f"{job} --sigma 0.25 --joint --out grid")
     assert told.code == 0
     assert told.err.count("--noise gaussian:0.25") == 1
     smoothcert(f"{job} --noise gaussian:0.25 --out named")

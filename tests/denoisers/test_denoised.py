@@ -7,7 +7,6 @@ from tests.refusals import refused
 from torch import nn
 
 from smoothcert import Smoothed
-from smoothcert.kernels.tracing import trace
 from smoothcert.models.base import check_values
 from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
@@ -59,7 +58,10 @@ def test_the_hash_covers_classifier_denoiser_and_sigma(unet, network):
     )
 
 
+@pytest.mark.annexes
 def test_a_denoised_module_can_be_traced(unet, network):
+    from smoothcert.kernels.tracing import trace
+
     composed = compose(network, unet, NOISE)
     assert isinstance(composed, Denoised)
     assert torch.allclose(trace(composed, (1, 8, 8))(X), composed(X), atol=1e-5)

@@ -9,13 +9,11 @@ from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.compat.cohen import Smooth
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers import compose, denoised
 from smoothcert.models.load import as_classifier
 from smoothcert.runs.journal import Journal
 from smoothcert.tasks.audit import audit
-from smoothcert.tasks.bench import bench
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 1, 8, 8)) / 255
@@ -118,6 +116,7 @@ def test_a_random_classifier_can_stand_behind_a_denoiser(tmp_path, unet, network
     assert len(run) == 1
 
 
+@pytest.mark.annexes
 def test_grid_noise_and_other_number_formats_run(tmp_path, unet, network):
     assert len(certify(tmp_path / "grid", network, denoiser=unet, noise=sc.GridGaussian(0.25))) == 6
     run = certify(tmp_path / "reduced", network, denoiser=unet, dtype="bfloat16", compile="fast")
@@ -155,7 +154,10 @@ def test_a_smoothed_classifier_in_memory_takes_a_denoiser(unet, network):
     assert votes(found) == votes(composed)
 
 
+@pytest.mark.annexes
 def test_bench_times_the_composition(unet):
+    from smoothcert.tasks.bench import bench
+
     small, fitting = (
         sc.Smoothed("fashion-cnn-clean", noise=NOISE, denoiser=front, **RUNTIME)
         for front in (unet, nn.Identity())
@@ -165,20 +167,23 @@ def test_bench_times_the_composition(unet):
     assert bench(fitting, seconds=0.01).sampler > 0
 
 
+@pytest.mark.annexes
 def test_the_drop_in_classes_take_a_denoiser(unet, network):
+    from smoothcert.compat.art import PyTorchRandomizedSmoothing
+    from smoothcert.compat.cohen import Smooth
+
     plan, x = (
         {"n0": 50, "n": 300, "alpha": 0.001, "batch_size": 100},
         torch.from_numpy(IMAGES[0]).float(),
     )
     found = Smooth(network, 2, 0.25, denoiser=unet).certify(x, **plan)
     assert found == Smooth(compose(network, unet, NOISE), 2, 0.25).certify(x, **plan)
-    from smoothcert.compat.art import PyTorchRandomizedSmoothing
-
     settings = {"device_type": "cpu", "sample_size": 50, "scale": 0.25}
     behind = PyTorchRandomizedSmoothing(network, None, (1, 8, 8), 2, denoiser=unet, **settings)
     assert behind.certify(IMAGES[:1], 300)[1].tolist() == [found[1]]
 
 
+@pytest.mark.annexes
 def test_a_probe_takes_the_denoiser_for_each_sigma(unet, network):
     settings = {"copies": 8, "device": "cpu", "dtype": "float32", "sigmas": [0.25, 0.5]}
     found = sc.probe(network, DATA, denoiser=unet, **settings)

@@ -26,6 +26,7 @@ from smoothcert.executors import LocalExecutor, choose_executor
 
 ray = pytest.importorskip("ray")
 pytestmark = [
+    pytest.mark.annexes,
     pytest.mark.ray,
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning"

@@ -9,7 +9,6 @@ from torch import nn
 
 import smoothcert as sc
 from smoothcert.models.base import in_evaluation_mode
-from smoothcert.training import SmoothAdv
 
 IMAGES = torch.rand((8, 3, 4, 4), generator=torch.Generator().manual_seed(0))
 FEW = sc.Fixed(100)
@@ -107,6 +106,7 @@ def test_a_layer_that_two_parents_share_keeps_its_mode():
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.annexes
 def test_a_metric_leaves_frozen_layers_in_evaluation_mode(fails):
     model = partly_frozen()
     before = state(model), modes(model)
@@ -120,6 +120,7 @@ def test_a_metric_leaves_frozen_layers_in_evaluation_mode(fails):
     assert all(torch.equal(value, state(model)[name]) for name, value in before[0].items())
 
 
+@pytest.mark.annexes
 def test_a_metric_takes_the_module_of_an_exported_program():
     rows = torch.export.Dim("rows", min=1, max=4096)
     program = torch.export.export(network().eval(), (IMAGES,), dynamic_shapes=({0: rows},))
@@ -128,7 +129,10 @@ def test_a_metric_takes_the_module_of_an_exported_program():
     assert set(metric.compute()) == {0}
 
 
+@pytest.mark.annexes
 def test_training_with_attacks_leaves_frozen_layers_in_evaluation_mode():
+    from smoothcert.training import SmoothAdv
+
     model = partly_frozen()
     before = modes(model)
     method = SmoothAdv(0.25, epsilon=0.5, copies=2, steps=1)

@@ -179,6 +179,7 @@ def test_a_certificate_holds_what_was_proved_also_where_that_is_too_little():
     assert found.proof == Proof(0, None, lower, count=400, counted=1_000)
 
 
+@pytest.mark.annexes
 def test_the_public_names_are_all_there():
     import smoothcert
 

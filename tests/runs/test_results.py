@@ -138,12 +138,13 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
     "task",
     [
         sc.open_run,
-        sc.attack,
+        lambda r: sc.attack(r),
         sc.audit,
         lambda r: sc.explain(r, 0),
         lambda r: sc.gate(r, {"inputs": 1}),
     ],
 )
+@pytest.mark.annexes
 def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
     with refused("needs-run-on-disk"):
         task(iss_run)

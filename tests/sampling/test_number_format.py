@@ -75,6 +75,7 @@ def test_a_run_says_the_format_that_it_used_and_is_resumed_in_it(tmp_path):
     assert len(run) == 3
 
 
+@pytest.mark.annexes
 def test_a_resumed_run_is_compiled_as_it_was_begun(tmp_path):
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))

@@ -186,7 +186,7 @@ def test_a_norm_without_an_attack_is_refused(tmp_path):
     data = (images, np.array([0]))
     sc.certify(dark, *data, noise=sc.Ablation(8), plan=sc.Fixed(100), classes=2, out=tmp_path / "run", device="cpu",
                batch=50)  # fmt: skip
-    with pytest.raises(sc.InvalidInput, match="no attack in l0 of pixels"):
+    with refused("no-attack-in-norm", norm="l0 of pixels"):
         sc.attack(tmp_path / "run", model=dark, data=data)
 
 

@@ -356,6 +356,7 @@ def test_data_that_is_gone_says_what_to_do(run):
     "named", ["trap:go", "run.trap:go", "./trap.py:go", "builtins:breakpoint", "os:abort"]
 )
 @pytest.mark.parametrize("part", ["model", "denoiser"])
+@pytest.mark.annexes
 def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
     (run.path / "trap.py").write_text("raise AssertionError('executed')\n")
     monkeypatch.chdir(run.path)
@@ -434,6 +435,7 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     assert not check(run, redraw=0).findings
 
 
+@pytest.mark.annexes
 def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
     labels = [1] * 500
     settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 3, "device": "cpu"}

@@ -62,6 +62,7 @@ def test_a_budget_buys_a_larger_average_radius_than_fixed_sampling_of_the_same_c
     assert certify(budget=budget, out=tmp_path / "budget").acr > fixed.acr
 
 
+@pytest.mark.annexes
 def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_path):
     few, many = (certify(budget=budget, out=tmp_path / str(budget)) for budget in (20_000, 60_000))
     assert few.plan.samples != many.plan.samples

@@ -13,6 +13,7 @@ from tests.refusals import refused
 
 from smoothcert.errors import SmoothcertError
 from smoothcert.report import write_report
+from smoothcert.report.case import write_case
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -22,7 +23,7 @@ from smoothcert.runs.run import open_run
 from smoothcert.runs.table import table
 from smoothcert.runs.words import summary
 from smoothcert.tasks.attack import attack
-from smoothcert.tasks.audit import audit, write_case
+from smoothcert.tasks.audit import audit
 from smoothcert.tasks.certify import certify, forecast
 from smoothcert.tasks.compare import compare
 from smoothcert.tasks.explain import explain

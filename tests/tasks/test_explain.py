@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.pages import render
+from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.data.mnist_cifar import CLOTHES
@@ -318,9 +319,7 @@ def test_a_run_without_certificates_is_one_sentence(tmp_path):
         journal.execute("DELETE FROM certificates")
         journal.commit()
     for ids in ([0], []):
-        with pytest.raises(
-            sc.InvalidInput, match="run has no certificates yet, so there is nothing to explain"
-        ):
+        with refused("no-certificates", run=tmp_path / "run"):
             sc.explain(tmp_path / "run", ids, **places)
 
 
@@ -348,11 +347,9 @@ def test_a_picture_that_is_too_small_is_refused_for_that_reason(tmp_path, shape)
 
 
 def test_what_cannot_be_explained_is_said(tmp_path, fashion):
-    with pytest.raises(
-        sc.InvalidInput, match=r"has no certificate of input 7; it has 3, for inputs 0 to 2"
-    ):
+    with refused("no-certificate", id=7, count=3, first=0, last=2):
         sc.explain(fashion, [7])
-    with pytest.raises(sc.InvalidInput, match="nothing to explain"):
+    with refused("no-ids"):
         sc.explain(fashion, [])
     with pytest.raises(sc.InvalidInput, match="cannot explain: the weights are not those"):
         sc.explain(fashion, [0], model="fashion-cnn-clean")

@@ -68,20 +68,20 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
 
 
 @pytest.mark.parametrize(
-    ("mark", "message"),
+    ("mark", "code"),
     [
-        ({"until_clear": True}, "ended when a comparison was clear"),
+        ({"until_clear": True}, "ended-when-clear"),
         (
             {"budget": {"samples": None, "minutes": 2, "ceiling": 1_000, "pilot": 100}},
-            "had a budget of minutes, so what its inputs got depended on the clock",
+            "timed-run",
         ),
     ],
 )
-def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, message):
+def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, code):
     marked = on_disk("marked", Fixed(1_000))
     with Journal(marked.path, write=True) as journal:
         journal.write_manifest(mark)
-    with pytest.raises(InvalidInput, match=message):
+    with refused(code, run=marked.path):
         gate(marked.path, {"certified_accuracy": {"0.25": 20}})
     assert gate(marked.path, {"inputs": 40}).outcome == "passes"
 
@@ -111,35 +111,35 @@ def test_junit_has_a_case_for_every_rule(run):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "fields"),
     [
-        ("", "the policy is empty"),
-        ("confidence = 0.9", "the policy is empty"),
-        ("inputs 40", "is not a policy in TOML"),
-        ("input = 40", "no rule 'input': choose among"),
-        ('[certified_accuracy]\n"0.25" = 0.75', "is in percent, got 0.75: write 75"),
+        ("", "empty-policy", {}),
+        ("confidence = 0.9", "empty-policy", {}),
+        ("inputs 40", "not-toml", {}),
+        ("input = 40", "unknown-rule", {"name": "input"}),
         (
-            '[certified_accuracy]\n"-1" = 60',
-            "each radius of certified_accuracy must be a number of at least 0",
+            '[certified_accuracy]\n"0.25" = 0.75',
+            "fraction-for-percent",
+            {"value": 0.75, "percent": 75},
         ),
-        ("inputs = 0.5", "inputs must be a whole number"),
-        ("alpha = 2", "alpha must be a number between"),
-        ("[certified_accuracy]\n0.5 = 60", 'as in "0.5" = 60'),
-        (
-            '[certified_accuracy]\n"0.5" = 60\n"0.25" = 101',
-            "a percentage, must be a number between 0 and 100",
-        ),
-        ('baseline = "runs/old"', "baseline needs run, margin"),
-        (
-            '[baseline]\nrun = "runs/old"\nmargin = 0',
-            "margin of the baseline must be a number between 0 and 100",
-        ),
-        ('[baseline]\nrun = "runs/old"\nmargin = 1', "runs/old does not exist"),
+        ('[certified_accuracy]\n"-1" = 60', "not-at-least", {}),
+        ("inputs = 0.5", "not-whole", {"name": "inputs"}),
+        ("alpha = 2", "not-an-alpha", {"name": "alpha"}),
+        ("[certified_accuracy]\n0.5 = 60", "no-thresholds", {}),
+        ('[certified_accuracy]\n"0.5" = 60\n"0.25" = 101', "not-between", {}),
+        ('baseline = "runs/old"', "not-a-baseline", {"value": "runs/old"}),
+        ('[baseline]\nrun = "runs/old"\nmargin = 0', "not-between", {}),
+        ('[baseline]\nrun = "runs/old"\nmargin = 1', "no-such-results", {}),
     ],
 )
-def test_a_bad_policy_is_one_sentence(run, policy, text, message):
-    with pytest.raises(InvalidInput, match=message):
+def test_a_bad_policy_is_refused(run, policy, text, code, fields):
+    with refused(code, **fields):
         gate(run.path, policy(text))
+
+
+def test_a_policy_that_is_no_file_is_refused(run, tmp_path):
+    with refused("unreadable-policy", path=tmp_path):
+        gate(run.path, tmp_path)
 
 
 @pytest.mark.parametrize(

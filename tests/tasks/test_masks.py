@@ -30,6 +30,7 @@ def test_the_inputs_of_a_mask_are_certified(form, tmp_path):
         _certify(INPUTS[:5], LABELS[:5], ids=mask)
 
 
+@pytest.mark.annexes
 def test_masks_are_about_the_data_not_about_a_run(on_disk):
     run = on_disk("masked", sc.Fixed(1_000), inputs=4)
     mask = np.array([False, True, False, False])
@@ -38,6 +39,7 @@ def test_masks_are_about_the_data_not_about_a_run(on_disk):
             task()
 
 
+@pytest.mark.annexes
 def test_masked_labels_are_refused():
     labels = np.ma.array(LABELS, mask=HIDDEN)
     with refused("masked-entries", name="labels"):
@@ -56,6 +58,7 @@ def test_masked_labels_are_refused():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+@pytest.mark.annexes
 def test_masked_inputs_are_refused(dtype):
     masked = np.ma.array(INPUTS.astype(dtype), mask=np.stack([HIDDEN, ~HIDDEN], 1))
     tasks = [

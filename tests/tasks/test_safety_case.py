@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 import smoothcert as sc
-from smoothcert.tasks.audit import audit, write_case
+from smoothcert.report.case import write_case
+from smoothcert.tasks.audit import audit
 
 SETTINGS = {"sigma": 0.25, "device": "cpu", "batch": 250, "progress": sc.Progress()}
 

@@ -1,6 +1,7 @@
-"""The command line. Each command is a function that calls functions which a notebook can call as well.
+"""The command line. Each command is a function that calls functions which a notebook can call, too.
 
-Commands import what they need when they run, so that `--help` and the commands without a model start quickly.
+Commands import what they need when they run, so that `--help` and the commands without a model
+start quickly.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contextlib import suppress
 
 import typer
 
+from smoothcert._user_errors import import_users_module
+from smoothcert._version import __version__
 from smoothcert.cli import certify, check, measure, plans, results, train
 from smoothcert.cli.command import add_command
 from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
@@ -36,9 +39,9 @@ for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         add_command(app, _function, panel=_panel)
 
-# How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow
-# down the threads that they wait for, if these share their cores.
 _SPINS = "1000"
+"""How long torch's threads spin while they wait for each other. With the default, they slow down
+the threads that they wait for, if these share their cores."""
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -55,53 +58,58 @@ def _main_options(
         metavar="FILE",
     ),
 ) -> None:
-    if modules:
-        from smoothcert._user_errors import import_users_module
-
-        for place in modules:
-            import_users_module(place)
+    for module in modules:
+        import_users_module(module)
     if version:
-        from smoothcert._version import __version__
-
         print(__version__)
         raise typer.Exit()
 
 
-def main() -> None:
-    """Run the command line. For a mistake of the user, print one line to stderr and exit with code 2."""
+def main(application: typer.Typer = app) -> None:
+    """Run the command line.
+
+    For a mistake of the user, print one line to stderr and exit with code 2.
+
+    Args:
+        application: The commands.
+    """
     if "OMP_WAIT_POLICY" not in os.environ:  # torch reads this when it is imported
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
-    command = typer.main.get_command(app)
     warnings.showwarning = _warn
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(_TERMINATED)
-    )  # so that workers and the display end properly
+    # After this, workers and the display end properly.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     try:
-        code = command.main(prog_name="smoothcert", standalone_mode=False)
+        code = _run(application)
     except SmoothcertError as error:
-        sys.exit(_fail(phrase(error.message, command=True)))
+        code = _fail(phrase(error.message, command=True))
     except OSError as error:
-        sys.exit(_fail(str(error)))
+        code = _fail(str(error))
     except typer.Abort:
         code = _INTERRUPTED
     except SystemExit as ended:
         code = ended.code
-    except Exception as error:
-        if getattr(error, "option_name", None) == "--import":
-            sys.exit(
-                _fail("--import goes before the command, as in smoothcert --import FILE certify")
-            )
-        if message := getattr(
-            error, "format_message", None
-        ):  # the parser complains about an option
-            sys.exit(_fail(message()))
-        raise
     if code in (_INTERRUPTED, _TERMINATED):
         print(
-            "smoothcert: interrupted; all saved results are safe, and the same command continues from there",
+            "smoothcert: interrupted; all saved results are safe, and the same command continues "
+            "from there",
             file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run(application: typer.Typer) -> int | str | None:
+    """Run the command that the user typed; returns its exit code."""
+    command = typer.main.get_command(application)
+    try:
+        code: int | str | None = command.main(prog_name="smoothcert", standalone_mode=False)
+        return code
+    except Exception as error:
+        if getattr(error, "option_name", None) == "--import":
+            return _fail("--import goes before the command, as in smoothcert --import FILE certify")
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        return _fail(message())  # the parser complains about an option
 
 
 def _fail(message: str) -> int:
@@ -113,10 +121,7 @@ def _fail(message: str) -> int:
 
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
     """Print a warning as one line."""
+    if isinstance(message, SmoothcertWarning):
+        message = phrase(message.message, command=True)
     with suppress(OSError, ValueError):  # stderr is full or closed
-        text = (
-            phrase(message.message, command=True)
-            if isinstance(message, SmoothcertWarning)
-            else message
-        )
-        print(f"smoothcert: warning: {text}", file=sys.stderr)
+        print(f"smoothcert: warning: {message}", file=sys.stderr)

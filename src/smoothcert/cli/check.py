@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert._files import check_output, write_output
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers
 from smoothcert.errors import number_of
+
+if TYPE_CHECKING:
+    from smoothcert.runs.attacks import Attacks
+    from smoothcert.tasks.audit import Audit
+
+_GATE_CODES = {"passes": 0, "fails": 1, "undecided": 3}
+_MOST_LISTED = 10  # inputs that an attack has broken
 
 
 def audit(
@@ -20,7 +29,7 @@ def audit(
     seed: int | None = None,
     page: Path | None = None,
 ) -> Output:
-    """Derive every radius again from its votes, draw some inputs again, and say whether the plan keeps its alpha.
+    """Derive every radius again from its votes, draw some inputs again, and check the plan's alpha.
 
     The exit code is 1 if a certificate does not hold or if the plan breaks its alpha.
 
@@ -30,38 +39,50 @@ def audit(
         seed: Chooses the inputs to draw again. Default: others each time.
         page: Also write a safety case: one page with the claim, its basis and this audit.
     """
-    from smoothcert.runs.run import open_run
-    from smoothcert.runs.words import all_together
-    from smoothcert.tasks.audit import audit, write_case
+    from smoothcert.tasks.audit import audit
 
     if page is not None:
         check_output(page, reads=places.settings().values())
-    found = audit(run, redraw=redraw, seed=seed, **places.settings())
+    result = audit(run, redraw=redraw, seed=seed, **places.settings())
     if page is not None:
-        write_case(run, found, page)
-    shown = [f"input {finding.id}: {finding.reason}" for finding in found.findings]
-    outcome = f"{len(found.findings)} do NOT hold"
-    if not found.findings:
-        outcome = "all radii follow from their votes"
-        if found.keeps_alpha:
-            outcome = all_together(open_run(run)) or "all hold"
-    checked = f"{found.checked} of " if found.checked < found.asked else ""
-    checked += number_of(max(found.checked, found.asked), "certificate")
-    labels = (
-        "" if found.labels_checked else " (labels not compared, because the data was not found)"
-    )
-    if not found.plans_checked:
-        shown.append(
+        from smoothcert.report.case import write_case
+
+        write_case(run, result, page)
+    return Output(result.plain(), _audit_lines(run, result), code=0 if result.holds else 1)
+
+
+def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
+    """What an audit found, in words."""
+    for finding in audit.findings:
+        yield f"input {finding.id}: {finding.reason}"
+    checked = number_of(max(audit.checked, audit.asked), "certificate")
+    if audit.checked < audit.asked:
+        checked = f"{audit.checked} of {checked}"
+    labels = ""
+    if not audit.labels_checked:
+        labels = " (labels not compared, because the data was not found)"
+    if not audit.plans_checked:
+        yield (
             "The clock of version 1.0 decided about the plans of this budget, so they cannot be "
             "derived again: nothing is known about their alpha."
         )
-    shown.append(f"{run}: {checked} checked{labels}, {found.redrawn} drawn again: {outcome}.")
-    shown.append(
-        "Nothing is known about the alpha of the plan."
-        if found.coverage is None
-        else found.coverage.sentence
-    )
-    return Output(found.plain(), shown, code=0 if found.holds else 1)
+    drawn = f"{audit.redrawn} drawn again"
+    yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
+    if audit.coverage is None:
+        yield "Nothing is known about the alpha of the plan."
+    else:
+        yield audit.coverage.sentence
+
+
+def _audit_outcome(run: Path, audit: Audit) -> str:
+    from smoothcert.runs.run import open_run
+    from smoothcert.runs.words import all_together
+
+    if audit.findings:
+        return f"{len(audit.findings)} do NOT hold"
+    if audit.keeps_alpha:
+        return all_together(open_run(run)) or "all hold"
+    return "all radii follow from their votes"
 
 
 @dataclass(frozen=True)
@@ -100,8 +121,6 @@ def attack(
         run: The run's folder.
         radii: Radii to show, separated by commas.
     """
-    from statistics import median
-
     from rich.console import Console
     from rich.progress import Progress
 
@@ -114,29 +133,32 @@ def attack(
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        found = attack(run, progress=show, **search.settings(), **places.settings())
-    plain = found.plain(numbers("--radii", radii))
-    accuracies = zip(
-        plain["radii"], plain["certified_accuracy"], plain["attacked_accuracy"], strict=True
-    )
-    table = Table(
-        f"{run}, changes in {found.norm}",
+        attacks = attack(run, progress=show, **search.settings(), **places.settings())
+    plain = attacks.plain(numbers("--radii", radii))
+    return Output(plain, _attack_lines(run, attacks, plain))
+
+
+def _attack_lines(run: Path, attacks: Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
+    """What attacks achieved, in words."""
+    accuracies = (plain["certified_accuracy"], plain["attacked_accuracy"])
+    yield Table(
+        f"{run}, changes in {attacks.norm}",
         ["r", "certified", "not broken by attacks"],
         [
-            [f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"]
-            for radius, proved, survived in accuracies
+            [f"{radius:g}", f"{certified:.1%}", f"{attacked:.1%}"]
+            for radius, certified, attacked in zip(plain["radii"], *accuracies, strict=True)
         ],
-        caption=f"{number_of(len(found), 'input')}. The truth lies between the two columns.",
+        caption=f"{number_of(len(attacks), 'input')}. The truth lies between the two columns.",
     )
-    shown: list[str | Table] = [table]
-    if altered := [length for length in plain["smallest_change"].values() if length]:
-        figures = f"smallest change {min(altered):.3f}, median {median(altered):.3f}"
-        shown.append(f"answers altered: {len(altered)}; {figures}")
-    broken = "no input was broken within its certified radius"
-    if len(found.broken):
-        listed = ", ".join(map(str, found.broken[:10]))
-        broken = f"{len(found.broken)} broken WITHIN the certified radius (alpha allows some): inputs {listed}"
-    return Output(plain, [*shown, broken])
+    lengths = [length for length in plain["smallest_change"].values() if length]
+    if lengths:
+        shortest = f"smallest change {min(lengths):.3f}, median {median(lengths):.3f}"
+        yield f"answers altered: {len(lengths)}; {shortest}"
+    if len(attacks.broken):
+        count = f"{len(attacks.broken)} broken WITHIN the certified radius (alpha allows some)"
+        yield f"{count}: inputs {', '.join(map(str, attacks.broken[:_MOST_LISTED]))}"
+    else:
+        yield "no input was broken within its certified radius"
 
 
 def gate(
@@ -147,7 +169,9 @@ def gate(
     baseline: Path | None = None,
     junit: Path | None = None,
 ) -> Output:
-    """Check a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
+    """Check a run against a policy.
+
+    The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
 
     Args:
         run: The run's folder.
@@ -159,13 +183,10 @@ def gate(
 
     if junit is not None:
         check_output(junit, reads=[policy, *places.settings().values()])
-    found = gate(run, policy, baseline=baseline, **places.settings())
+    result = gate(run, policy, baseline=baseline, **places.settings())
     if junit is not None:
-        write_output(junit, found.junit())
-    shown = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in found.rules]
-    shown.append(
-        f"{run}: {found.outcome}" + (" with so few inputs" if found.outcome == "undecided" else "")
-    )
-    return Output(
-        found.plain(), shown, code={"passes": 0, "fails": 1, "undecided": 3}[found.outcome]
-    )
+        write_output(junit, result.junit())
+    lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]
+    few = " with so few inputs" if result.outcome == "undecided" else ""
+    lines.append(f"{run}: {result.outcome}{few}")
+    return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they describe: the classifier, the noise and the plan."""
+"""Options that several commands share: the classifier, the noise, the plan and the machines."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from smoothcert.cli.command import Group
 from smoothcert.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
+    from smoothcert.executors import Executor
     from smoothcert.noises import Noise
     from smoothcert.plans import Plan
 
@@ -34,7 +35,8 @@ Folder = Annotated[Path, typer.Option(parser=folder, metavar="<path>")]
 Data = Annotated[
     str,
     typer.Option(
-        help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of images."
+        help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of "
+        "images."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
@@ -51,10 +53,17 @@ def numbers(name: str, text: str) -> list[float]: ...
 def numbers(name: str, text: None) -> None: ...
 def numbers(name: str, text: str | None) -> list[float] | None:
     """The numbers of a comma-separated list; None if the option is not given."""
+    if text is None:
+        return None
     try:
-        return None if text is None else [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
+        raise InvalidInput(
+            "not-numbers",
+            "{name} must be numbers separated by commas, got {value!r}",
+            name=name,
+            value=text,
+        ) from None
 
 
 _SettingsOptions: Any = make_dataclass(
@@ -100,9 +109,9 @@ class PlaceOptions(Group):
 _NoiseName = Annotated[
     str | None,
     typer.Option(
-        help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
-        "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, "
-        "bands:4, blocks:12, or a noise of --import.",
+        help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, "
+        "laplace:0.5, splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, "
+        "brightness:0.1, bands:4, blocks:12, or a noise of --import.",
     ),
 ]
 
@@ -112,8 +121,8 @@ class CertifiedNoiseOptions(Group):
     """The smoothing noise of a run, which knows its data and its device.
 
     Args:
-        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
-            gaussian:S. A run that is resumed keeps its noise.
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
+            images on CUDA, else gaussian:S. A run that is resumed keeps its noise.
     """
 
     sigma: float | None = None
@@ -121,34 +130,56 @@ class CertifiedNoiseOptions(Group):
 
     def build(self) -> Noise:
         """The noise that the options describe."""
-        if (found := self.given()) is not None:
-            return found
-        raise InvalidInput("the noise is missing: give --sigma, or --noise as in gaussian:0.5")
-
-    def given(self) -> Noise | None:
-        """The noise that the options describe; None if they describe none."""
-        from smoothcert.noises import Gaussian, Noise
-        from smoothcert.noises.base import dashed
-
-        if self.sigma is not None and self.noise is not None:
+        noise = self.described()
+        if noise is None:
             raise InvalidInput(
-                f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them"
+                "no-noise", "the noise is missing: give --sigma, or --noise as in gaussian:0.5"
             )
+        return noise
+
+    def described(self) -> Noise | None:
+        """The noise that the options describe; None if they describe none."""
+        from smoothcert.noises import Gaussian
+
         if self.noise is None:
             return None if self.sigma is None else Gaussian(self.sigma)
-        name, _, strength = self.noise.partition(":")
-        cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in _subclasses(Noise)})
-        try:
-            values = [float(part) for part in strength.split(",")]
-        except ValueError:
+        if self.sigma is not None:
             raise InvalidInput(
-                f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5"
-            ) from None
-        try:
-            made: Noise = cls(*values)
-            return made
-        except TypeError:
-            raise InvalidInput(f"--noise {self.noise}: {name} does not take {strength}") from None
+                "sigma-and-noise",
+                "--sigma {sigma:g} and --noise {noise} exclude one another: give one of them",
+                sigma=self.sigma,
+                noise=self.noise,
+            )
+        return _noise_named(self.noise)
+
+
+def _noise_named(text: str) -> Noise:
+    """The noise of a name and its strength, as in gaussian:0.5."""
+    from smoothcert.noises import Noise
+    from smoothcert.noises.base import dashed
+
+    name, _, strength = text.partition(":")
+    cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in _subclasses(Noise)})
+    try:
+        values = [float(part) for part in strength.split(",")]
+    except ValueError:
+        raise InvalidInput(
+            "no-strength",
+            "--noise {noise}: write the strength after a colon, as in {name}:0.5",
+            noise=text,
+            name=name,
+        ) from None
+    try:
+        noise: Noise = cls(*values)
+    except TypeError:
+        raise InvalidInput(
+            "unfit-strength",
+            "--noise {noise}: {name} does not take {strength}",
+            noise=text,
+            name=name,
+            strength=strength,
+        ) from None
+    return noise
 
 
 @dataclass(frozen=True)
@@ -156,9 +187,10 @@ class SweepOptions(Group):
     """The smoothing noise of one run, or of several with different sigmas.
 
     Args:
-        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
-            gaussian:S. A run that is resumed keeps its noise. Several, as in 0.12,0.25,0.5: one run each, in folders of
-            --out, and a page that recommends one. {sigma} in --weights and --model stands for each.
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
+            images on CUDA, else gaussian:S. A run that is resumed keeps its noise. Several, as in
+            0.12,0.25,0.5: one run each, in folders of --out, and a page that recommends one.
+            {sigma} in --weights and --model stands for each.
     """
 
     sigma: Annotated[str | None, typer.Option(metavar="S[,S,...]")] = None
@@ -166,14 +198,12 @@ class SweepOptions(Group):
 
     def runs(self) -> list[dict[str, Any]]:
         """The noise of each run: `noise=` or `sigma=` as `certify` takes them."""
-        sigmas = (
-            [None] if self.sigma is None else list(dict.fromkeys(numbers("--sigma", self.sigma)))
-        )
-        made = [CertifiedNoiseOptions(sigma, self.noise).build() for sigma in sigmas]
-        return [
-            {"noise": noise} if sigma is None else {"sigma": sigma}
-            for sigma, noise in zip(sigmas, made, strict=True)
-        ]
+        if self.sigma is None:
+            return [{"noise": CertifiedNoiseOptions(None, self.noise).build()}]
+        sigmas = dict.fromkeys(numbers("--sigma", self.sigma))
+        for sigma in sigmas:
+            CertifiedNoiseOptions(sigma, self.noise).build()  # this checks it
+        return [{"sigma": sigma} for sigma in sigmas]
 
 
 @dataclass(frozen=True)
@@ -187,10 +217,12 @@ class NoiseOptions(CertifiedNoiseOptions):
 
     size: int | None = None
 
-    def given(self) -> Noise | None:
+    def described(self) -> Noise | None:
         """The noise that the options describe; None if they describe none."""
-        found = super().given()
-        return found if found is None or self.size is None else found.for_size(self.size)
+        noise = super().described()
+        if noise is None or self.size is None:
+            return noise
+        return noise.for_size(self.size)
 
 
 @dataclass(frozen=True)
@@ -198,23 +230,30 @@ class PlanOptions(Group):
     """The plan. An option that is not given is None; the plan then has its own default.
 
     Plan:
-        method: input-specific: as many samples as each input needs. price: samples that add --price to the radius.
-            radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, as
-            splitting:0.5,255 or bands:4. Or the name of a plan of --import. Default: input-specific; price with
-            --budget or --minutes.
+        method: input-specific: as many samples as each input needs. price: samples that add --price
+            to the radius. radii: decide --radii. fixed: the same for all inputs. exact: count all
+            outcomes of a noise that has few, as splitting:0.5,255 or bands:4. Or the name of a plan
+            of --import. Default: input-specific; price with --budget or --minutes.
         samples: The ceiling. Default: 100,000.
-        radii: Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.
+        radii: Radii, separated by commas: to decide with --method radii, else to show certified
+            accuracy at.
         decline: input-specific: how much smaller than the reference a radius may be. Default: 0.05.
         kind: Whether the decline is absolute or relative. Default: absolute.
-        reference: The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.
+        reference: The reference of the decline: the radius at the ceiling, or the ideal radius.
+            Default: ceiling.
         price: price: how much radius a sample has to add, as in 1e-6.
-        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.
-        give_up: radii: give up a radius when the chance to prove it falls below this. Default: 0.02.
+        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in
+            papers.
+        give_up: radii: give up a radius when the chance to prove it falls below this. Default:
+            0.02.
         known_labels: Certify the label itself instead of the predicted class.
         alpha: The largest probability that one certificate is wrong. Default: 0.001.
-        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.
-        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.
-        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.
+        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with
+            --method radii.
+        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound).
+            Default: fresh.
+        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use
+            reuse.
     """
 
     method: str | None = None
@@ -234,49 +273,72 @@ class PlanOptions(Group):
 
     def build(self, *, budget: bool = False) -> Plan:
         """The plan that the options describe, without its price if a budget will set it."""
-        from smoothcert import _check
-        from smoothcert.plans import METHODS, Plan
-
-        theirs = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
-        known = {cls.name: cls for cls in theirs if isinstance(getattr(cls, "name", None), str)}
-        known |= METHODS  # a subclass of a built-in plan has its name unless it says another one
         method = self.method or ("price" if budget else "input-specific")
-        cls = _find("--method", method, known)
-        own = _settings_of(cls)
-        given = {
+        plans = _plans()
+        cls = _find("--method", method, plans)
+        parameters = _parameters_of(cls)
+        settings = self._settings_for(method, parameters)
+        if budget and "price" in parameters:
+            settings.setdefault("price", 0.0)
+        for name in settings:
+            if name not in parameters:
+                owners = [key for key, plan in plans.items() if name in _parameters_of(plan)]
+                raise InvalidInput(
+                    "option-of-another-method",
+                    "--{option} is for --method {owners}: leave it out with --method {method}",
+                    option=name.replace("_", "-"),
+                    owners=" or ".join(owners),
+                    method=method,
+                )
+        self._check_complete(method, parameters, settings)
+        plan: Plan = cls(**settings)
+        return plan
+
+    def _settings_for(
+        self, method: str, parameters: dict[str, inspect.Parameter]
+    ) -> dict[str, Any]:
+        """The options that the user gave, as settings of a plan."""
+        from smoothcert import _check
+
+        settings = {
             name: value
             for name, value in self.settings().items()
-            if value is not None and value is not False
+            if value is not None and value is not False and name not in ("method", "radii")
         }
-        given.pop("method", None)
-        if budget and "price" in own:
-            given.setdefault("price", 0.0)
-        if "radii" not in own:
-            given.pop("radii", None)  # these are only shown
-        elif self.radii is None:
-            raise InvalidInput(f"--method {method} needs --radii, as in --radii 0,0.25,0.5")
-        else:
-            given["radii"] = tuple(numbers("--radii", self.radii))
-        if self.pilot is not None:
-            given["pilot"] = _check.whole(
-                "pilot", self.pilot, least=1
-            )  # a plan takes 0 for its default
-        if foreign := next((name for name in given if name not in own), None):
-            owners = [other for other, kind in known.items() if foreign in _settings_of(kind)]
-            option = foreign.replace("_", "-")
+        if self.pilot is not None:  # a plan takes 0 for its default
+            settings["pilot"] = _check.whole("pilot", self.pilot, least=1)
+        if "radii" not in parameters:
+            return settings  # they are only shown
+        if self.radii is None:
             raise InvalidInput(
-                f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}"
+                "no-radii",
+                "--method {method} needs --radii, as in --radii 0,0.25,0.5",
+                method=method,
             )
-        if missing := [
-            name for name, p in own.items() if p.default is p.empty and name not in given
-        ]:
-            way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
-            raise InvalidInput(f"--method {method} needs {', '.join(missing)}: {way}")
-        made: Plan = cls(**given)
-        return made
+        settings["radii"] = tuple(numbers("--radii", self.radii))
+        return settings
+
+    def _check_complete(
+        self, method: str, parameters: dict[str, inspect.Parameter], settings: dict[str, Any]
+    ) -> None:
+        """Check that no setting without a default is missing."""
+        missing = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.default is parameter.empty and name not in settings
+        ]
+        if missing:
+            has_option = hasattr(self, missing[0])
+            raise InvalidInput(
+                "missing-setting",
+                "--method {method} needs {missing}: {how}",
+                method=method,
+                missing=", ".join(missing),
+                how=f"give --{missing[0]}" if has_option else "use it from Python",
+            )
 
     def shown_radii(self) -> list[float] | None:
-        """The radii to show certified accuracy at, in increasing order; None if they are not given."""
+        """The radii to show certified accuracy at, in increasing order; None without --radii."""
         from smoothcert import _check
 
         if self.radii is None:
@@ -284,37 +346,82 @@ class PlanOptions(Group):
         return sorted(set(_check.radii(numbers("--radii", self.radii))))
 
 
-def _settings_of(cls: Any) -> dict[str, inspect.Parameter]:
+@dataclass(frozen=True)
+class MachineOptions(Group):
+    """Where to compute.
+
+    Many devices:
+        executor: Where to compute: on this machine, or on a Ray cluster.
+        devices: local: start one process per device: cuda:0,cuda:1 or all.
+        address: ray: auto or HOST:PORT. Default: a new Ray instance.
+        workers: ray: the number of workers, or auto: as many as fit.
+        gpus_per_worker: ray: GPUs per worker. Default: 1 if there are any.
+    """
+
+    executor: Literal["local", "ray"] = "local"
+    devices: str | None = None
+    address: str | None = None
+    workers: str | None = None
+    gpus_per_worker: float | None = None
+
+    def build(self) -> Executor:
+        """The executor that the options describe."""
+        from smoothcert.executors import choose_executor
+
+        settings = self.settings()
+        return choose_executor(settings.pop("executor"), **settings)
+
+
+def _plans() -> dict[str, Any]:
+    """All plans by name. A subclass of a built-in plan has its name unless it says another one."""
+    from smoothcert.plans import METHODS, Plan
+
+    users = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
+    named = {cls.name: cls for cls in users if isinstance(getattr(cls, "name", None), str)}
+    return named | METHODS
+
+
+def _parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
     """The settings of a plan by name."""
-    _, *settings = inspect.signature(cls.__init__).parameters.items()
-    return dict(settings)
+    _, *parameters = inspect.signature(cls.__init__).parameters.items()
+    return dict(parameters)
 
 
 def _subclasses(cls: Any) -> list[Any]:
     """All public subclasses: ours that are complete, and all of the user's."""
     below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
-    return [
-        sub
-        for sub in below
-        if not sub.__name__.startswith("_")
-        and (defining_module(sub) or not inspect.isabstract(sub))
-    ]
+    return [sub for sub in below if not sub.__name__.startswith("_") and _is_offered(sub)]
 
 
-def _find(option: str, name: str, known: dict[str, Any]) -> Any:
+def _is_offered(cls: Any) -> bool:
+    return defining_module(cls) is not None or not inspect.isabstract(cls)
+
+
+def _find(option: str, name: str, classes: dict[str, Any]) -> Any:
     """The class that the user names, after a check that it can be used."""
-    if name not in known:
-        hint = did_you_mean(name, known)
+    if name not in classes:
         raise InvalidInput(
-            f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}"
+            "unknown-name",
+            "{option} must be one of {names}, got {value!r}{hint}",
+            option=option,
+            names=", ".join(sorted(classes)),
+            value=name,
+            hint=did_you_mean(name, classes),
         )
-    cls = known[name]
-    if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
+    cls = classes[name]
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
         raise InvalidInput(
-            f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}"
+            "incomplete-class",
+            "{name} of module {module} cannot be used: it does not define {missing}",
+            name=cls.__name__,
+            module=cls.__module__,
+            missing=" and ".join(missing),
         )
     if not is_dataclass(cls):
         raise InvalidInput(
-            f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))"
+            "not-a-dataclass",
+            "{name} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))",
+            name=cls.__name__,
         )
     return cls

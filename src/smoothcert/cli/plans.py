@@ -1,8 +1,11 @@
-"""Commands that ask what a plan costs and guarantees, without a model: `map`, `coverage` and `replay`."""
+"""Commands about the cost and the guarantee of a plan: `map`, `coverage` and `replay`.
+
+They need no model.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,11 @@ from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
 from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
+    from smoothcert.noises import Noise
     from smoothcert.plans import Plan
     from smoothcert.plans.coverage import Coverage
+    from smoothcert.plans.expected import Expected
+    from smoothcert.tasks.replay import Replay
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
 _SIMULATED = (
@@ -22,79 +28,111 @@ _SIMULATED = (
 _ROUNDED_TWICE = (
     "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
 )
+_SHOWN_ERROR = 1e-9
+"""A smaller error of drawing the noise changes no digit that we print."""
 
 
 def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Output:
-    """Show how many samples an input needs, given the probability p of its class, and what they prove.
+    """Show how many samples an input needs, by the probability p of its class, and what they prove.
 
     Args:
         at: Probabilities of the class, separated by commas.
     """
     from smoothcert.plans.expected import expected
+
+    smoothing = noise.build()
+    chosen = plan.build().for_noise(smoothing)
+    p = numbers("--at", at)
+    result = expected(chosen, smoothing, p)
+    plain = {
+        "map": [_plain_row(chosen, *row) for row in _rows(p, result)],
+        "simulated": result.simulated,
+        "pilot_not_counted": result.pilot_not_counted,
+    }
+    return Output(plain, [_map_table(p, result, chosen, smoothing)])
+
+
+def _rows(p: list[float], result: Expected) -> Iterator[tuple[float, float, dict[str, float]]]:
+    """For each p: the expected samples, and what they prove, by the title of the column."""
+    for place, (q, samples) in enumerate(zip(p, result.samples.tolist(), strict=True)):
+        yield q, samples, {title: float(proved[place]) for title, proved in result.proved.items()}
+
+
+def _plain_row(plan: Plan, p: float, samples: float, proved: dict[str, float]) -> dict[str, Any]:
+    # The ideal radius of p = 1 is infinite.
+    finite = {title: value if isfinite(value) else None for title, value in proved.items()}
+    row = {"p": p, "samples": samples, "share": samples / plan.samples}
+    if plan.radii is None:
+        return row | finite
+    radii = [f"{radius:g}" for radius in plan.radii]
+    return row | {"proved": dict(zip(radii, finite.values(), strict=True))}
+
+
+def _map_table(p: list[float], result: Expected, plan: Plan, noise: Noise) -> Table:
     from smoothcert.statistics.metrics import round_down
 
-    drawn, p = noise.build(), numbers("--at", at)
-    chosen = plan.build().for_noise(drawn)
-    found = expected(chosen, drawn, p)
-    titles, columns = list(found.proved), [column.tolist() for column in found.proved.values()]
-    plain, shown = [], []
-    show = partial(round_down, digits=4) if "radius" in titles else "{:.4f}".format
-    for q, n, *values in zip(p, found.samples.tolist(), *columns, strict=True):
-        finite = [
-            value if isfinite(value) else None for value in values
-        ]  # the ideal radius of p = 1
-        proved: dict[str, Any] = dict(zip(titles, finite, strict=True))
-        if chosen.radii is not None:
-            proved = {
-                "proved": {f"{r:g}": value for r, value in zip(chosen.radii, finite, strict=True)}
-            }
-        plain.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
-        shown.append([f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *map(show, values)])
-    remarks = [_ROUNDED_TWICE] if drawn.outcomes else [_SIMULATED] if found.simulated else []
-    if pilot := found.pilot_not_counted:
-        remarks.append(f"Without the pilot of {pilot:,} samples.")
-    table = Table(
-        f"{'Expected samples' if found.average else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
-        ["p", "samples", "share", *titles],
-        shown,
+    remarks = []
+    if noise.outcomes:
+        remarks.append(_ROUNDED_TWICE)
+    elif result.simulated:
+        remarks.append(_SIMULATED)
+    if result.pilot_not_counted:
+        remarks.append(f"Without the pilot of {result.pilot_not_counted:,} samples.")
+    rows = []
+    for q, samples, proved in _rows(p, result):
+        if "radius" in proved:
+            values = [round_down(value, digits=4) for value in proved.values()]
+        else:
+            values = [f"{value:.4f}" for value in proved.values()]
+        rows.append([f"{q:g}", f"{samples:,.0f}", f"{samples / plan.samples:.1%}", *values])
+    title = "Expected samples" if result.average else "Samples"
+    return Table(
+        f"{title}: {plan}\n{noise}, alpha {plan.alpha:g}",
+        ["p", "samples", "share", *result.proved],
+        rows,
         caption=" ".join(remarks) or None,
     )
-    return Output({"map": plain, "simulated": found.simulated, "pilot_not_counted": pilot}, [table])
 
 
 def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
-    """Compute the probability that a certificate of this plan is wrong, exactly where its states can be enumerated.
+    """Compute the probability that a certificate of this plan is wrong.
 
-    The exit code is 1 if the probability may exceed alpha.
+    It is exact where the states of the plan can be enumerated. The exit code is 1 if the
+    probability may exceed alpha.
     """
     from smoothcert.plans.coverage import exact_coverage
 
     smoothing = noise.build()
     chosen = plan.build().for_noise(smoothing)
-    found = exact_coverage(chosen, smoothing)
-    return Output(found.plain(), [_failures(found, chosen)], code=0 if found.valid else 1)
+    result = exact_coverage(chosen, smoothing)
+    return Output(result.plain(), [_failures(result, chosen)], code=0 if result.valid else 1)
 
 
-def _failures(found: Coverage, plan: Plan) -> Table:
-    alpha, simulated = found.alpha, found.simulated
-    bound = "" if found.exact else f", at most ({found.theorem})"
-    title = "Exact failure probability" if found.exact else "Failure probability"
-    sentences = [found.sentence]
+def _failures(coverage: Coverage, plan: Plan) -> Table:
+    alpha = coverage.alpha
+    simulated = coverage.simulated
+    title = "Failure probability"
+    bound = f", at most ({coverage.theorem})"
+    where = "any p"
+    sentences = [coverage.sentence]
+    if coverage.exact or simulated:
+        title = "Exact failure probability"
+        bound = ""
+        where = f"worst p = {coverage.worst_p:.4f}"
     if simulated:
-        bound, title = "", "Simulated failure probability"
+        title = "Simulated failure probability"
         sentences.append(
-            f"The plan has too many states for an exact figure: in {simulated.repetitions:,} simulated inputs, its "
-            f"failure lies between {simulated.at_least:.6f} and {simulated.at_most:.6f} with confidence "
+            "The plan has too many states for an exact figure: in "
+            f"{simulated.repetitions:,} simulated inputs, its failure lies between "
+            f"{simulated.at_least:.6f} and {simulated.at_most:.6f} with confidence "
             f"{simulated.confidence:g}."
         )
-    if found.drawing_error >= 1e-9:  # it can change a printed digit
-        sentences.append(
-            f"Bounds are lowered by {found.drawing_error:.2g} for the error of drawing the noise."
-        )
-    where = f"worst p = {found.worst_p:.4f}" if found.exact or simulated else "any p"
-    cases = {f"class fixed in advance, {where}{bound}": found.worst_failure}
+    if coverage.drawing_error >= _SHOWN_ERROR:
+        error = f"{coverage.drawing_error:.2g}"
+        sentences.append(f"Bounds are lowered by {error} for the error of drawing the noise.")
+    cases = {f"class fixed in advance, {where}{bound}": coverage.worst_failure}
     if plan.pilot and not plan.known_labels:
-        cases[f"two tied classes, chosen on the pilot{bound}"] = found.tie_failure
+        cases[f"two tied classes, chosen on the pilot{bound}"] = coverage.tie_failure
     return Table(
         f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
@@ -114,7 +152,7 @@ def replay(
     repetitions: int = 20,
     seed: int = 0,
 ) -> Output:
-    """Simulate a plan on a published log, and compare it with fixed sampling at the same average cost.
+    """Simulate a plan on a published log, and compare it with fixed sampling of the same cost.
 
     Args:
         log: A published log (idx, label, predict, radius, correct, time), a run or an export.
@@ -130,12 +168,12 @@ def replay(
     population, smoothing, remark = read_population(
         log,
         chosen,
-        noise=noise.given(),
+        noise=noise.described(),
         log_samples=log_samples,
         log_alpha=log_alpha,
         abstained_p=abstained_p,
     )
-    found = simulate(
+    result = simulate(
         population,
         chosen,
         noise=smoothing,
@@ -143,33 +181,34 @@ def replay(
         repetitions=repetitions,
         seed=seed,
     )
-    columns = [found.figures(outcome) for outcome in (found.ceiling, found.plan, found.fixed)]
-    accuracy = columns[0]["certified_accuracy"]
-    for column in columns:
-        column |= {"saved": 1 - column["samples"] / found.ceiling.samples} | column[
-            "certified_accuracy"
-        ]
-    rows = {
+    inputs = f"{number_of(result.inputs, 'input')}, {number_of(repetitions, 'repetition')}"
+    table = Table(
+        f"{log.name}: {inputs}\n{chosen}",
+        ["", "ceiling", chosen.name, "fixed, same cost"],
+        _replayed(result, chosen),
+        caption=None if remark is None else phrase(remark, command=True),
+    )
+    return Output(result.plain(), [table])
+
+
+def _replayed(result: Replay, plan: Plan) -> list[list[str]]:
+    """The rows of the table: the ceiling, the plan, and fixed sampling of the same cost."""
+    columns = []
+    for outcome in (result.ceiling, result.plan, result.fixed):
+        figures = result.figures(outcome)
+        figures["saved"] = 1 - figures["samples"] / result.ceiling.samples
+        columns.append(figures | figures["certified_accuracy"])
+    formats = {
         "average samples": ("samples", ",.0f"),
         "saved": ("saved", ".1%"),
         "ACR": ("acr", ".3f"),
         "MAD": ("mad", ".3f"),
-        "not certified" if chosen.known_labels else "abstained": ("abstained", ".1%"),
-        **{f"certified at {radius}": (radius, ".1%") for radius in accuracy},
+        "not certified" if plan.known_labels else "abstained": ("abstained", ".1%"),
     }
-    table = Table(
-        f"{log.name}: {number_of(found.inputs, 'input')}, {number_of(repetitions, 'repetition')}\n{chosen}",
-        ["", "ceiling", chosen.name, "fixed, same cost"],
-        [
-            [
-                title,
-                *(
-                    "-" if column[key] is None else format(column[key], digits)
-                    for column in columns
-                ),
-            ]
-            for title, (key, digits) in rows.items()
-        ],
-        caption=None if remark is None else phrase(remark, command=True),
-    )
-    return Output(found.plain(), [table])
+    for radius in columns[0]["certified_accuracy"]:
+        formats[f"certified at {radius}"] = (radius, ".1%")
+    rows = []
+    for title, (key, digits) in formats.items():
+        values = [column[key] for column in columns]
+        rows.append([title, *("-" if x is None else format(x, digits) for x in values)])
+    return rows

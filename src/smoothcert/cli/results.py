@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +24,9 @@ from smoothcert.cli.options import (
 from smoothcert.errors import InvalidInput, number_of
 
 if TYPE_CHECKING:
+    from smoothcert.report.explained import Explained
     from smoothcert.runs.comparison import Comparison
+    from smoothcert.runs.results import Results
 
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")
@@ -56,12 +59,12 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
     from smoothcert.runs.merge import merge
 
     run = merge(runs, out=out, partial=partial)
-    asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
-    shown = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
-    shown += f"; missing: {missing:,}" if missing else ""
-    return Output(
-        {"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown]
-    )
+    asked = len(run.manifest.ids)
+    line = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
+    if asked > len(run):
+        line += f"; missing: {asked - len(run):,}"
+    plain = {"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}
+    return Output(plain, [line])
 
 
 def table(
@@ -72,7 +75,7 @@ def table(
     log_radius: LogRadius = None,
     format: Literal["terminal", "markdown", "latex"] = "terminal",
 ) -> Output:
-    """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values.
+    """Compare runs: average samples, time, MAD, ACR and certified accuracy, and mark the best.
 
     Args:
         format: The format of the table.
@@ -80,10 +83,9 @@ def table(
     from smoothcert.runs.formats import collect
     from smoothcert.runs.table import table
 
-    made = table(
-        collect(runs, radius=log_radius), reference=reference, radii=numbers("--radii", radii)
-    )
-    return Output(made.plain(), [made.render(format)])
+    results = collect(runs, radius=log_radius)
+    rows = table(results, reference=reference, radii=numbers("--radii", radii))
+    return Output(rows.plain(), [rows.render(format)])
 
 
 def compare(
@@ -105,7 +107,7 @@ def compare(
     limit: Limit = None,
     ids: Ids = None,
 ) -> Output:
-    """Compare two runs on their common inputs, or two models: certify both until the difference is clear.
+    """Compare two runs on their common inputs, or two models: certify both until it is clear.
 
     Args:
         a: A run; with --data, a model or a checkpoint.
@@ -126,53 +128,45 @@ def compare(
 
     if report is not None:
         check_output(report, reads=[a, b, data, *subject.settings().values()])
-
-    def show(part: Comparison) -> None:
-        figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
-        print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
-
-    models: dict[str, Any] = {
-        "data": data,
-        "out": out,
-        "ids": ids,
-        "skip": skip,
-        "limit": limit,
-        "sigma": noise.sigma,
-    }
-    models["noise"] = None if noise.sigma is not None else noise.given()
-    if any(value is not None for value in models.values()):
-        models |= {
-            **subject.settings(),
-            "samples": samples,
-            "alpha": alpha,
-            "bound": bound,
-            "on_part": show,
-        }
+    models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit}
+    models["sigma"] = noise.sigma
+    models["noise"] = noise.described() if noise.sigma is None else None
+    if all(value is None for value in models.values()):
+        models = {}
     else:
-        models.clear()
-    found = compare(
-        a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models
-    )
-    table = Table(
-        f"A: {found.a.name}, B: {found.b.name}, {number_of(len(found.a), 'input')}",
+        models |= {"samples": samples, "alpha": alpha, "bound": bound, "on_part": _show_part}
+        models |= subject.settings()
+    radii = numbers("--radius", radius)
+    comparison = compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
+    lines: list[str | Table] = [_compared(comparison), str(comparison)]
+    if report is not None:
+        from smoothcert.report import write_report
+
+        lines.append(_size(write_report(comparison, report)))
+    return Output(comparison.plain(), lines)
+
+
+def _show_part(part: Comparison) -> None:
+    figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
+    print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
+
+
+def _compared(comparison: Comparison) -> Table:
+    a = comparison.a
+    return Table(
+        f"A: {a.name}, B: {comparison.b.name}, {number_of(len(a), 'input')}",
         ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
         [
             [
                 f"{d.radius:g}",
-                *(f"{x:.1%}" for x in d.shares),
+                *(f"{share:.1%}" for share in d.shares),
                 f"{d.both}",
                 f"{len(d.only_a)}",
                 f"{len(d.only_b)}",
             ]
-            for d in found.differences
+            for d in comparison.differences
         ],
     )
-    shown: list[str | Table] = [table, str(found)]
-    if report is not None:
-        from smoothcert.report import write_report
-
-        shown.append(_size(write_report(found, report)))
-    return Output(found.plain(), shown)
 
 
 def _size(page: Path) -> str:
@@ -200,34 +194,14 @@ def report(
     from smoothcert.report import write_report
     from smoothcert.runs.formats import collect
 
-    if explain is None and (
-        given := [name for name, place in places.settings().items() if place and name != "data"]
-    ):
-        raise InvalidInput(
-            f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2"
-        )
     check_output(out, reads=[*runs, reference, *places.settings().values()])
     results = collect(runs, radius=log_radius)
+    explained = _explained(results, explain, places)
     dataset = None
     if places.data is not None:
-        from smoothcert.data import (
-            load_dataset,
-        )  # this imports torch, so we do it only for pictures
+        from smoothcert.data import load_dataset
 
         dataset = load_dataset(places.data)
-    explained = []
-    if explain is not None:
-        from smoothcert.data import select_ids
-        from smoothcert.runs.manifest import MOST_INPUTS
-        from smoothcert.runs.run import Run
-        from smoothcert.tasks import explain as task
-
-        if not (folders := [run for run in results if isinstance(run, Run)]):
-            raise InvalidInput(
-                "--explain needs the folder of a run: exports and logs have no model and no votes"
-            )
-        ids = select_ids(MOST_INPUTS, ids=explain)
-        explained = [one for run in folders for one in task.explain(run, ids, **places.settings())]
     page = write_report(
         results,
         out,
@@ -244,6 +218,34 @@ def report(
             print(path)
 
 
+def _explained(
+    results: Sequence[Results], explain: str | None, places: PlaceOptions
+) -> list[Explained]:
+    """The certificates of `--explain` in pictures. Only they need a model, and so torch."""
+    if explain is None:
+        for name, place in places.settings().items():
+            if place and name != "data":
+                raise InvalidInput(
+                    "only-for-explain",
+                    "--{name} is for --explain: give the inputs to explain, as in --explain 0,1,2",
+                    name=name,
+                )
+        return []
+    from smoothcert.data import select_ids
+    from smoothcert.runs.manifest import MOST_INPUTS
+    from smoothcert.runs.run import Run
+    from smoothcert.tasks import explain as task
+
+    runs = [run for run in results if isinstance(run, Run)]
+    if not runs:
+        raise InvalidInput(
+            "no-run-to-explain",
+            "--explain needs the folder of a run: exports and logs have no model and no votes",
+        )
+    ids = select_ids(MOST_INPUTS, ids=explain)
+    return [one for run in runs for one in task.explain(run, ids, **places.settings())]
+
+
 def export(
     run: Path,
     *,
@@ -256,9 +258,9 @@ def export(
 
     Args:
         run: A run's folder, an export or a published log.
-        format: cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok:
-            rows for the SoK leaderboard, in YAML. card: a model card for Hugging Face, in Markdown. Default: by the
-            ending of the file; cohen for .tsv.
+        format: cohen: the published form of logs, tab-separated. csv, parquet, json: all columns
+            and settings. sok: rows for the SoK leaderboard, in YAML. card: a model card for Hugging
+            Face, in Markdown. Default: by the ending of the file; cohen for .tsv.
         out: The file to write. Default: standard output.
         radii: sok, card: the radii of the rows, separated by commas.
     """
@@ -270,8 +272,8 @@ def export(
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-    else:
-        settings = (
-            f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
-        )
-        print(f"{out}: {number_of(len(results), 'input')}{settings}")
+        return
+    line = f"{out}: {number_of(len(results), 'input')}"
+    if chosen == "csv":
+        line += f"; noise, plan and manifest are in {beside(out).name}"
+    print(line)

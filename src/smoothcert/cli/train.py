@@ -41,27 +41,33 @@ def train(
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     compile: Literal["auto", "none", "default"] = "auto",
 ) -> Output:
-    """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise.
+    """Train a base classifier for smoothing, or a denoiser. Run it again to resume.
+
+    --sigma 0 trains without noise.
 
     Args:
         data: What to train on, such as fashion-mnist:DIR or cifar10:DIR.
         epochs: The number of passes over the data.
         out: The folder for checkpoints and weights. The same command resumes the training.
-        method: The training method. finetune: continue with a classifier behind a denoiser. denoiser: train a denoiser
-            instead of a classifier.
-        arch: fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small, unet, unet-large or
-            unet-imagenet. Not needed with --model or --weights.
+        method: The training method. finetune: continue with a classifier behind a denoiser.
+            denoiser: train a denoiser instead of a classifier.
+        arch: fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small,
+            unet, unet-large or unet-imagenet. Not needed with --model or --weights.
         model: The classifier to start from, as in certify. denoiser: the classifier of --stability.
         weights: The weights of this classifier.
-        denoiser: A denoiser in front of the classifier, which stays fixed. denoiser: the one to start from.
+        denoiser: A denoiser in front of the classifier, which stays fixed. denoiser: the one to
+            start from.
         sigmas: denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma.
-        stability: denoiser: also keep the answers of a classifier (--model, --weights), with the weight --weight.
+        stability: denoiser: also keep the answers of a classifier (--model, --weights), with the
+            weight --weight.
         copies: Noisy copies of each input. Default: as in the paper.
-        weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma; 1 with --stability.
+        weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma;
+            1 with --stability.
         epsilon: smoothadv: size of the attack. Default: as in the paper.
         steps: smoothadv: steps of the attack. Default: 10.
         batch: Inputs per step.
-        lr: The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser, else 0.1.
+        lr: The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser,
+            else 0.1.
         schedule: How the learning rate changes. Default: onecycle with denoiser, else cosine.
         weight_decay: L2 penalty.
         seed: The seed of initial weights, order, augmentation and noise.
@@ -76,9 +82,10 @@ def train(
     from smoothcert.training import Recipe, method_named, train
 
     constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}
-    constants["stability" if stability else "weight"] = (
-        1.0 if stability and weight is None else weight
-    )
+    if stability:
+        constants["stability"] = 1.0 if weight is None else weight
+    else:
+        constants["weight"] = weight
     chosen = method_named(method, **_noise(noise, sigmas, method), **constants)
     # Behind a denoiser, the bundled weights with the least noise in training fit best.
     sigma = None if denoiser or stability else chosen.sigma
@@ -93,9 +100,11 @@ def train(
         weight_decay=weight_decay,
         seed=seed,
     )
-    training, validation = load_dataset(data, train=True), load_dataset(data)
+    training = load_dataset(data, train=True)
+    validation = load_dataset(data)
     held_out = validation.fingerprint != training.fingerprint
-    console, per_epoch = Console(stderr=True, highlight=False), len(training) // batch * batch
+    per_epoch = len(training) // batch * batch
+    console = Console(stderr=True, highlight=False)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("training", total=epochs * per_epoch)
 
@@ -123,8 +132,12 @@ def train(
             on_epoch=on_epoch,
         )
     measure: str = recipe.method.measure
-    plain = {"weights": str(trained.weights), measure: getattr(trained, measure)}
-    plain |= {"epochs": epochs, "epochs_now": trained.epochs_now}
+    plain = {
+        "weights": str(trained.weights),
+        measure: getattr(trained, measure),
+        "epochs": epochs,
+        "epochs_now": trained.epochs_now,
+    }
     achieved = f"{_result(recipe, trained, held_out)}, weights in {trained.weights}"
     return Output(plain, [f"{_state(trained.epochs_now, epochs)}: {achieved}"])
 
@@ -142,8 +155,9 @@ def _state(now: int, epochs: int) -> str:
     """What this command has trained, in words."""
     if not now:
         return "complete already"
-    before = epochs - now
-    return f"{f'resumed after epoch {before}, trained the last' if before else 'trained'} {now} of {epochs} epochs"
+    if now == epochs:
+        return f"trained {now} of {epochs} epochs"
+    return f"resumed after epoch {epochs - now}, trained the last {now} of {epochs} epochs"
 
 
 def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
@@ -152,23 +166,30 @@ def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
 
     judged = "validation" if held_out else "training"
     if isinstance(recipe.method, Denoising):
-        return f"PSNR of {judged} inputs {recipe.method.noisy_psnr:.2f} dB noisy, {trained.psnr:.2f} dB denoised"
+        noisy_psnr = f"{recipe.method.noisy_psnr:.2f} dB noisy"
+        return f"PSNR of {judged} inputs {noisy_psnr}, {trained.psnr:.2f} dB denoised"
     noisy = "noisy " if recipe.method.sigma else ""
     return f"{trained.accuracy:.1%} of {noisy}{judged} inputs right"
 
 
 def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, Any]:
-    """The noise as `method_named` takes it. There is no smoothing noise of sigma 0, but training without noise."""
+    """The noise as `method_named` takes it.
+
+    There is no smoothing noise of sigma 0, but training without noise.
+    """
     if sigmas is None:
-        without = options.sigma == 0 and options.noise is None
-        return {"sigma": 0.0} if without else {"noise": options.build()}
-    found = numbers("--sigmas", sigmas)
-    if method != "denoiser" or len(found) != 2 or options.given() is not None:
+        if options.sigma == 0 and options.noise is None:
+            return {"sigma": 0.0}
+        return {"noise": options.build()}
+    bounds = numbers("--sigmas", sigmas)
+    if method != "denoiser" or len(bounds) != 2 or options.described() is not None:
         raise InvalidInput(
-            f"--sigmas {sigmas}: give the smallest and the largest sigma, as in 0.1,1.0, with --method denoiser and "
-            "without --sigma and --noise"
+            "not-a-range",
+            "--sigmas {value}: give the smallest and the largest sigma, as in 0.1,1.0, with "
+            "--method denoiser and without --sigma and --noise",
+            value=sigmas,
         )
-    return {"sigma_low": found[0], "sigma": found[1]}
+    return {"sigma_low": bounds[0], "sigma": bounds[1]}
 
 
 def _classifier(
@@ -180,10 +201,16 @@ def _classifier(
     if method != "denoiser":
         if model and arch:
             raise InvalidInput(
-                f"--arch {arch} and --model {model} exclude one another: give one of them"
+                "arch-and-model",
+                "--arch {arch} and --model {model} exclude one another: give one of them",
+                arch=arch,
+                model=model,
             )
-        model = model or (arch if weights or method == "finetune" else None)
-    return load_classifier(model, weights=weights, sigma=sigma) if model or weights else None
+        if weights or method == "finetune":
+            model = model or arch
+    if model or weights:
+        return load_classifier(model, weights=weights, sigma=sigma)
+    return None
 
 
 def _architecture(method: str, arch: str | None, classifier: Classifier | None) -> str:
@@ -193,8 +220,9 @@ def _architecture(method: str, arch: str | None, classifier: Classifier | None) 
     if arch is not None:
         return arch
     if classifier is None or method == "denoiser":
-        example = "unet-small" if method == "denoiser" else "fashion-cnn"
         raise InvalidInput(
-            f"--arch is missing: name the architecture to train, as in --arch {example}"
+            "no-arch",
+            "--arch is missing: name the architecture to train, as in --arch {example}",
+            example="unet-small" if method == "denoiser" else "fashion-cnn",
         )
     return NAMED_WEIGHTS.get(classifier.name, classifier.name)

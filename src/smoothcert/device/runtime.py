@@ -108,6 +108,11 @@ class Runtime:
         return torch.device(self.device)
 
     @property
+    def prefers_grid(self) -> bool:
+        """Whether noise on a grid costs little: on a CPU, it can cost a third of the speed."""
+        return self.torch_device.type == "cuda"
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         """The number format as torch has it."""
         return _DTYPES[self.dtype]

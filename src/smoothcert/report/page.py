@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from smoothcert._files import write_output
 from smoothcert._registry import describe
 from smoothcert._version import __version__
-from smoothcert.data import load_dataset
-from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.errors import InvalidInput
 from smoothcert.plans import (
     AtRadii,
     BettingRadii,
@@ -50,7 +49,7 @@ from smoothcert.report.wording import (
 )
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.group_sequential import default_looks
@@ -263,41 +262,6 @@ def _guarantees(runs: Sequence[Results]) -> list[dict[str, Any]]:
             coverage = exact_coverage(plan, noise)
             guarantees.append({"plan": plan, "runs": names, "coverage": coverage})
     return guarantees
-
-
-def dataset_of(
-    manifests: Sequence[Manifest | None], given: Dataset | None = None
-) -> Dataset | None:
-    """The given data set, or the one that all runs were made on, if it can be loaded by its name.
-
-    A given data set that no run was made on is refused. Published logs do not name their data.
-    """
-    recorded = [manifest for manifest in manifests if manifest is not None]
-    if given is None:
-        return _recorded_dataset(recorded)
-    hashes = {manifest.data_hash for manifest in recorded}
-    if None not in manifests and given.fingerprint not in hashes:
-        raise InvalidInput(
-            "other-data",
-            "{data} is not the data that the runs were made on: leave it out, or give theirs",
-            data=given.name,
-        )
-    return given
-
-
-def _recorded_dataset(manifests: Sequence[Manifest]) -> Dataset | None:
-    """The one data set of all runs; None if they differ or it cannot be loaded by its name."""
-    sources = {(manifest.data, manifest.data_hash, manifest.in_memory) for manifest in manifests}
-    if len(sources) != 1:
-        return None
-    [(name, fingerprint, in_memory)] = sources
-    if in_memory:
-        return None
-    try:
-        dataset = load_dataset(name)
-    except SmoothcertError:
-        return None
-    return dataset if dataset.fingerprint == fingerprint else None
 
 
 @lru_cache(maxsize=1)

@@ -466,20 +466,6 @@ def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
         )
 
 
-def best_of(values: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
-    """The place of the run with the largest mean, and of all runs that chance could explain to be as good as it.
-
-    Chance is at 95%, paired on the inputs. `values` has one array per run, with one value per input.
-    """
-    best = max(range(len(values)), key=lambda place: values[place].mean())
-    alpha = (1 - metrics.CONFIDENCE) / max(len(values) - 1, 1)
-    return best, [
-        place
-        for place, value in enumerate(values)
-        if not paired.differ(value, values[best], alpha=alpha)
-    ]
-
-
 @dataclass(frozen=True)
 class AtRadius:
     """The run that certifies most inputs at a radius.
@@ -568,7 +554,7 @@ def recommend(
 def _best_at(runs: Sequence[Results], radius: float) -> AtRadius:
     certified = [run.certified([radius])[:, 0] for run in runs]
     shares = [float(values.mean()) for values in certified]
-    best, good = best_of(certified)
+    best, good = metrics.best_of(certified)
     as_good = {runs[place].name: shares[place] for place in good if place != best}
     return AtRadius(radius, runs[best].name, shares[best], as_good)
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from smoothcert import _check
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
-from smoothcert.runs.comparison import best_of
 from smoothcert.runs.decline import largest_decline, why_not_comparable
 from smoothcert.runs.formats import Source, collect, read_results
 from smoothcert.runs.results import Results, certified_radii, p_reached_by, usual_radii
@@ -217,7 +216,7 @@ class Table:
             return False
         if column.averaged is None:
             return column.text(row) == column.text(column.best(rivals, key=column.number))
-        _, good = best_of([column.averaged(r.run) for r in rivals])
+        _, good = metrics.best_of([column.averaged(r.run) for r in rivals])
         return len(good) < len(rivals) and row in [rivals[place] for place in good]
 
 

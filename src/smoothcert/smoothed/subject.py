@@ -209,8 +209,7 @@ class Subject(Settings):
         dtype = "float32" if exact and self.dtype == "auto" else self.dtype
         dtype = settle_dtype(dtype, classifier.module)
         runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
-        # On a CPU, the grid can cost a third of the samples per second.
-        wants_grid = exact or _on_cuda(runtime)
+        wants_grid = exact or runtime.prefers_grid
         noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
         runtime.check_noise(noise.deviation)
         check_shape(classifier, noise, tuple(example.shape), dataset.name)
@@ -431,10 +430,6 @@ def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
 
 def _name_of(model: object) -> str:
     return getattr(model, "__name__", type(model).__name__)
-
-
-def _on_cuda(runtime: Runtime) -> bool:
-    return runtime.torch_device.type == "cuda"
 
 
 def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import Interval
-from smoothcert.statistics.comparison import mean_interval
+from smoothcert.statistics.comparison import differ, mean_interval
 
 CONFIDENCE = 0.95
 """The confidence of bands over inputs. It has nothing to do with the alpha of a certificate."""
@@ -139,3 +140,19 @@ def confidence(alpha: float, inputs: int = 1) -> Decimal:
     if inputs > 1:
         risk = Context(prec=3, rounding=ROUND_CEILING).plus(risk)
     return _EXACT.normalize(_EXACT.subtract(Decimal(1), risk))
+
+
+def best_of(values: Sequence[NDArray[np.generic]]) -> tuple[int, list[int]]:
+    """The place of the run with the largest mean, and of all runs that may be as good by chance.
+
+    Chance is at 95%, paired on the inputs.
+
+    Args:
+        values: One array per run, with one value per input.
+    """
+    best = max(range(len(values)), key=lambda place: values[place].mean())
+    alpha = (1 - CONFIDENCE) / max(len(values) - 1, 1)
+    as_good = [
+        place for place, value in enumerate(values) if not differ(value, values[best], alpha=alpha)
+    ]
+    return best, as_good

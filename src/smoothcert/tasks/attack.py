@@ -1,16 +1,17 @@
 """`attack`: how small a change of an input alters the answer of the smoothed classifier of a run.
 
-A certificate is a lower bound on robustness, and an attack gives an upper bound. The search follows the gradient
-through the mean of noisy copies (SmoothAdv, Salman et al. 2019), or the votes where there is no gradient. How a change
-was found proves nothing: it counts only if `predict`, with new noise, answers another class. Libraries of attacks do
-not fit: they call an input broken by one forward pass, and take one epsilon for all inputs.
+A certificate is a lower bound on robustness, and an attack gives an upper bound. The search follows
+the gradient through the mean of noisy copies (SmoothAdv, Salman et al. 2019), or the votes where
+there is no gradient. How a change was found proves nothing: it counts only if `predict`, with new
+noise, answers another class. Libraries of attacks do not fit: they call an input broken by one
+forward pass, and take one epsilon for all inputs.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._registry import differences
-from smoothcert.data import select_ids
+from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import Certificate
@@ -37,7 +38,7 @@ from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
 from smoothcert.training.methods.base import noisy_copies
 
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
-_ROWS = 4096
+_MOST_ROWS = 4096
 """The most noisy copies in a forward pass of the search."""
 _MORE_COPIES = 16
 """A vote tells less than a gradient, so the search by votes takes this many times the copies."""
@@ -58,34 +59,66 @@ def attack(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **places: Unpack[Places],
 ) -> Attacks:
-    """Attack the smoothed classifier of a run. What is found is kept in the run; the same call again resumes.
+    """Attack the smoothed classifier of a run.
 
-    For each input, a first attempt searches at twice the certified radius. Later attempts go further out until one
-    succeeds, and then close in on the smallest change by bisection. An input that is certified for another class than
-    its label counts as wrong without a change, with the alpha of its certificate.
+    The results are kept in the run; the same call again resumes. For each input, a first attempt
+    searches at twice the certified radius. Later attempts go further out until one succeeds, and
+    then close in on the smallest change by bisection. An input that is certified for another class
+    than its label counts as wrong without a change, with the alpha of its certificate.
 
     Args:
         run: The run, or its folder.
-        norm: "l2", "l1" or "linf". Default: the norm of the certificates. Certificates in l2 also hold in linf, with
-            smaller radii.
+        norm: "l2", "l1" or "linf". Default: the norm of the certificates. Certificates in l2 also
+            hold in linf, with smaller radii.
         ids: The inputs to attack, as numbers or as in "0,5,10-20". Default: all of the run.
         limit: Attack at most this many inputs.
         steps: Steps of gradient ascent in an attempt.
         copies: Noisy copies of an input over which the gradient is averaged.
         attempts: Searches for each input.
         samples: The most samples that `predict` may take to decide whether an attempt succeeded.
-        alpha: The probability to call an input broken that is not, at most, over all of its attempts.
-        restart: Whether to attack again if the run was attacked with other settings. Earlier results are deleted.
+        alpha: The probability to call an input broken that is not, at most, over all of its
+            attempts.
+        restart: Whether to attack again if the run was attacked with other settings. Earlier
+            results are deleted.
         progress: Called with the number of attacked inputs and of all inputs.
-        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
+        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
+            `audit`.
     """
     run = open_run(run)
-    norm = _checked_norm(run, norm)
-    counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
-    checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}
-    search = _Search(norm, **checked, alpha=_check.alpha("alpha", alpha))
-    chosen = select_ids(MOST_INPUTS, ids=run.id.tolist() if ids is None else ids, limit=limit)
-    uncertified = set(chosen).difference(run.id.tolist())
+    search = _Search(
+        norm=_checked_norm(run, norm),
+        steps=_check.whole("steps", steps, least=1),
+        copies=_check.whole("copies", copies, least=1),
+        attempts=_check.whole("attempts", attempts, least=1),
+        samples=_check.whole("samples", samples, least=1),
+        alpha=_check.alpha("alpha", alpha),
+    )
+    chosen = _chosen_ids(run, ids, limit)
+    smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
+    attacker = _Attacker(smoothed, subject, search, dataset)
+    settings = search._asdict() | {"shape": list(subject.shape), "by": attacker.follows}
+    with locked_journal(run.path) as journal:
+        distances = _begin_attacks(run, journal, search.norm, settings, restart=restart)
+        remaining = [id for id in chosen if id not in distances]
+        together = max(_MOST_ROWS // attacker.copies, 1)
+        for first in range(0, len(remaining), together):
+            progress(len(chosen) - len(remaining) + first, len(chosen))
+            part = [
+                journal.certificate(id, plan=run.plan, noise=run.noise)
+                for id in remaining[first : first + together]
+            ]
+            attacks = attacker.attack(part)
+            journal.add_attacks(search.norm, attacks)
+            distances |= {attack.id: attack.distance for attack in attacks}
+        progress(len(chosen), len(chosen))
+    return attacks_on(run, search.norm, settings, distances)
+
+
+def _chosen_ids(run: Run, ids: str | Sequence[int] | None, limit: int | None) -> list[int]:
+    """The inputs to attack, after a check that they have a certificate."""
+    certified = run.id.tolist()
+    chosen = select_ids(MOST_INPUTS, ids=certified if ids is None else ids, limit=limit)
+    uncertified = set(chosen).difference(certified)
     if uncertified:
         raise InvalidInput(
             "no-certificate",
@@ -93,30 +126,7 @@ def attack(
             folder=run.path,
             id=min(uncertified),
         )
-    smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
-    attacker = _Attacker(
-        smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None
-    )
-    settings = search._asdict() | {
-        "shape": list(subject.shape),
-        "by": "gradients" if attacker.module else "votes",
-    }
-    with locked_journal(run.path) as journal:
-        distances = _begin_attacks(run, journal, norm, settings, restart=restart)
-        todo = [id for id in chosen if id not in distances]
-        together = max(_ROWS // attacker.copies, 1)
-        for first in range(0, len(todo), together):
-            progress(len(chosen) - len(todo) + first, len(chosen))
-            part = [
-                journal.certificate(id, plan=run.plan, noise=run.noise)
-                for id in todo[first : first + together]
-            ]
-            inputs = torch.stack([subject.read(dataset, c.id)[1] for c in part])
-            attacks = attacker.attack(part, inputs)
-            journal.add_attacks(norm, attacks)
-            distances |= {attack.id: attack.distance for attack in attacks}
-        progress(len(chosen), len(chosen))
-    return attacks_on(run, norm, settings, distances)
+    return list(chosen)
 
 
 def _begin_attacks(
@@ -142,17 +152,24 @@ def _begin_attacks(
 
 
 def _checked_norm(run: Run, norm: str | None) -> str:
-    own = run.noise.norm
-    known = {own, *run.noise.other_radii(1.0, (1,))} & set(_ORDERS)
-    if not known:
+    certified = run.noise.norm
+    allowed = {certified, *run.noise.other_radii(1.0, (1,))} & set(_ORDERS)
+    if not allowed:
         raise InvalidInput(
-            f"there is no attack in {own}, the norm of {run.noise}: it has to be l2 or l1"
+            "no-attack-in-norm",
+            "there is no attack in {norm}, the norm of {noise}: it has to be l2 or l1",
+            norm=certified,
+            noise=run.noise,
         )
-    _check.one_of("norm", norm or own, tuple(sorted(known)))
-    return norm or own
+    if norm is None:
+        norm = certified
+    _check.one_of("norm", norm, tuple(sorted(allowed)))
+    return norm
 
 
 class _Search(NamedTuple):
+    """The settings of the search."""
+
     norm: str
     steps: int
     copies: int
@@ -161,141 +178,203 @@ class _Search(NamedTuple):
     alpha: float
 
 
+@dataclass
+class _Candidate:
+    """The search for the smallest change of one input that alters its answer.
+
+    Args:
+        id: The number of the input.
+        x: The input.
+        right: The right answer.
+        epsilon: The length of the next attempt.
+        tried: The largest length at which an attempt failed.
+        distance: The length of the smallest change that altered the answer.
+        changed: The input after this change.
+        answer: The answer to it.
+    """
+
+    id: int
+    x: Tensor
+    right: int
+    epsilon: float
+    tried: float = 0.0
+    distance: float = inf
+    changed: Tensor | None = None
+    answer: int | None = None
+
+    def succeed(self, changed: Tensor, answer: int, length: float) -> None:
+        """Keep a change that altered the answer, if it is the smallest so far."""
+        if length < self.distance:
+            self.changed = changed
+            self.answer = answer
+            self.distance = length
+
+    def fail(self) -> None:
+        """Remember that the attempt did not alter the answer."""
+        self.tried = max(self.tried, min(self.epsilon, self.distance))
+
+    def next_attempt(self) -> None:
+        """Go further out until an attempt succeeds, then bisect."""
+        if self.distance < inf:
+            self.epsilon = (self.tried + self.distance) / 2
+        elif self.tried:
+            self.epsilon = 2 * self.epsilon
+
+    def result(self) -> Attack:
+        """What the journal keeps."""
+        if self.changed is None:
+            return Attack(self.id, inf)
+        content = self.changed.float().numpy().tobytes()
+        return Attack(self.id, self.distance, self.answer, content)
+
+
 class _Attacker:
     """Attacks batches of inputs."""
 
     def __init__(
-        self, smoothed: Subject, subject: Subject, search: _Search, *, on_grid: bool
+        self, smoothed: Subject, subject: Subject, search: _Search, dataset: Dataset
     ) -> None:
-        self.smoothed, self.subject, self.search = smoothed, subject, search
+        self.smoothed = smoothed
+        self.subject = subject
+        self.search = search
+        self.dataset = dataset
         self.step = subject.noise.grid[0] if subject.noise.grid else None
-        self.values = (0.0, 1.0) if on_grid or self.step else None  # pictures stay pictures
+        is_picture = self.step is not None or getattr(dataset, "levels", None) is not None
+        self.values = (0.0, 1.0) if is_picture else None  # a changed picture stays a picture
         runtime = replace(subject.runtime, dtype="float32")
         self.device = runtime.torch_device
+        self.module: nn.Module | None = None
+        self.copies = _MORE_COPIES * search.copies
         placed = place(subject.classifier.module, runtime, subject.noisy_shape)
-        self.module = (
-            placed if isinstance(placed, nn.Module) and _has_gradient(placed, subject) else None
-        )
-        self.classify = None if self.module else subject.ready.classify
-        self.copies = search.copies * (1 if self.module else _MORE_COPIES)
+        if isinstance(placed, nn.Module) and _has_gradient(placed, subject):
+            self.module = placed
+            self.copies = search.copies
 
-    def attack(self, certificates: Sequence[Certificate], x: Tensor) -> list[Attack]:
-        """Attack some inputs: the right answer is the label or, without one, the certified class."""
-        right = np.array([c.prediction if c.label is None else c.label for c in certificates])
-        if any(answer is None for answer in right):
-            raise InvalidInput(
-                "an input without a label and without a certificate has no answer to attack"
-            )
+    @property
+    def follows(self) -> str:
+        """What shows the way to other answers."""
+        return "votes" if self.module is None else "gradients"
+
+    def attack(self, certificates: Sequence[Certificate]) -> list[Attack]:
+        """Attack the inputs of some certificates."""
+        x = torch.stack([self.subject.read(self.dataset, c.id)[1] for c in certificates])
+        epsilons = self._first_lengths(certificates)
+        candidates = list(map(_candidate, certificates, x, epsilons))
+        for attempt in range(self.search.attempts + 1):
+            unfinished = [candidate for candidate in candidates if candidate.distance > 0]
+            if not unfinished:
+                break
+            x = torch.stack([candidate.x for candidate in unfinished])
+            # First we look at the inputs as they are: some answers are wrong without a change.
+            changed = self._change(x, unfinished) if attempt else x
+            self._judge(unfinished, changed, x, is_attempt=attempt > 0)
+        return [candidate.result() for candidate in candidates]
+
+    def _first_lengths(self, certificates: Sequence[Certificate]) -> list[float]:
+        """Twice the certified radius of each input, or half a standard deviation of the noise."""
         noise = self.subject.noise
         radius = np.array([c.radius for c in certificates])
-        size = noise.deviation / 2
+        least = noise.deviation / 2
         if self.search.norm != noise.norm:
             radius = noise.other_radii(radius, self.subject.shape)[self.search.norm]
-            size = size / prod(self.subject.shape) ** 0.5
-        low, distance = np.zeros(len(x)), np.full(len(x), inf)
-        epsilon = np.maximum(2 * radius, size)
-        best, answer = x.clone(), [c.prediction for c in certificates]
-        wrong = np.array(
-            [c.prediction not in (None, y) for c, y in zip(certificates, right, strict=True)]
-        )
-        for attempt in range(self.search.attempts + 1):
-            open = np.flatnonzero(~wrong & (distance > 0))
-            if not len(open):
-                break
-            # The first attempt looks at the inputs as they are: some answers are wrong without a change.
-            changed = self._search(x[open], right[open], epsilon[open]) if attempt else x[open]
-            answers = self._answers(changed)
-            lengths = self._lengths(changed, x[open])
-            for place_, i in enumerate(open):
-                if answers[place_] not in (None, right[i]):
-                    if lengths[place_] < distance[i]:
-                        best[i], answer[i], distance[i] = (
-                            changed[place_],
-                            answers[place_],
-                            lengths[place_],
-                        )
-                elif attempt:
-                    low[i] = max(low[i], min(epsilon[i], distance[i]))
-                epsilon[i] = (
-                    (low[i] + distance[i]) / 2
-                    if distance[i] < inf
-                    else epsilon[i] * (2 if low[i] else 1)
-                )
-        distance[wrong] = 0.0
-        return [
-            Attack(c.id, float(d), answer[i], best[i].float().numpy().tobytes())
-            if d < inf
-            else Attack(c.id, inf)
-            for i, (c, d) in enumerate(zip(certificates, distance, strict=True))
-        ]
+            least = least / prod(self.subject.shape) ** 0.5
+        lengths: list[float] = np.maximum(2 * radius, least).tolist()
+        return lengths
 
-    def _search(self, x: Tensor, right: Any, epsilon: Any) -> Tensor:
-        shape = (-1, *[1] * (x.ndim - 1))
-        x, labels = (
-            x.to(self.device, torch.float32),
-            torch.from_numpy(right.astype(np.int64)).to(self.device),
-        )
-        length = torch.from_numpy(epsilon).to(x).view(shape)
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+    def _judge(
+        self, candidates: Sequence[_Candidate], changed: Tensor, x: Tensor, *, is_attempt: bool
+    ) -> None:
+        """Ask the smoothed classifier about changed inputs."""
+        change = (changed.double() - x.double()).flatten(1).numpy()
+        lengths = np.linalg.norm(change, ord=_ORDERS[self.search.norm], axis=1).tolist()
+        answers = self._answers(changed)
+        for candidate, one, answer, length in zip(
+            candidates, changed, answers, lengths, strict=True
+        ):
+            if answer is not None and answer != candidate.right:
+                candidate.succeed(one, answer, length)
+            elif is_attempt:
+                candidate.fail()
+            candidate.next_attempt()
+
+    def _change(self, x: Tensor, candidates: Sequence[_Candidate]) -> Tensor:
+        """The inputs, changed by at most the length of the next attempt of each."""
+        x = x.to(self.device, torch.float32)
+        labels = torch.tensor([candidate.right for candidate in candidates], device=self.device)
+        lengths = torch.tensor([candidate.epsilon for candidate in candidates], dtype=torch.float64)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.smoothed.next_key("attack"))
             noisy = noisy_copies(x, self.copies, sigma=0.0, noise=self.subject.noise)
-            gradient, steps, norm = (
+            changed = ascend(
                 self._gradient(x, labels, noisy - x),
-                self.search.steps,
-                self.search.norm,
+                x,
+                epsilon=lengths.to(x).view(-1, *[1] * (x.ndim - 1)),
+                steps=self.search.steps,
+                norm=self.search.norm,
+                values=self.values,
             )
-            found = ascend(gradient, x, epsilon=length, steps=steps, norm=norm, values=self.values)
-        found = found.detach().cpu()
-        return found if self.step is None else (found / self.step).round() * self.step
+        changed = changed.detach().cpu()
+        if self.step is None:
+            return changed
+        return (changed / self.step).round() * self.step
 
     def _gradient(self, x: Tensor, labels: Tensor, noise: Tensor) -> Gradient:
         if self.module is not None:
             return loss_gradient(self.module, labels, noise)
-        assert self.classify is not None
-        classify, dtype = self.classify, self.subject.runtime.torch_dtype
-        rows = self.subject.ready.runtime.batch
+        ready = self.subject.ready
+        dtype = self.subject.runtime.torch_dtype
+        rows = ready.runtime.batch
         scale = torch.ones(len(x), *[1] * (x.ndim - 1), device=x.device)
 
         @torch.inference_mode()
         def towards_other_answers(x: Tensor) -> Tensor:
-            """The mean noise of other answers less that of the right one: along the gradient for Gaussian noise."""
+            """The mean noise of other answers less that of the right one.
+
+            For Gaussian noise, this points along the gradient.
+            """
             noisy = (x + scale * noise).flatten(0, 1).to(dtype)
-            answers = torch.cat([classify(part) for part in torch.split(noisy, rows)])
-            other = (
-                (answers.view(len(noise), -1) != labels)
-                .to(noise)
-                .view(*noise.shape[:2], *scale.shape[1:])
-            )
+            answers = torch.cat([ready.classify(part) for part in torch.split(noisy, rows)])
+            is_other = (answers.view(len(noise), -1) != labels).to(noise)
+            other = is_other.view(*noise.shape[:2], *scale.shape[1:])
             unanimous = other.amax(0) == other.amin(0)
-            scale.copy_(
-                torch.where(unanimous, 2 * scale, scale)
-            )  # further away, there are other answers
+            # Further away, there are other answers.
+            scale.copy_(torch.where(unanimous, 2 * scale, scale))
             return torch.where(unanimous, noise[0], (noise * (other - other.mean(0))).mean(0))
 
         return towards_other_answers
 
     def _answers(self, x: Tensor) -> list[int | None]:
         """The answers of the smoothed classifier. All attempts on an input share alpha."""
-        level = self.search.alpha / (self.search.attempts + 1)
+        alpha = self.search.alpha / (self.search.attempts + 1)
         with warnings.catch_warnings(action="ignore"):  # the run has warned about such inputs
-            return [
-                found.prediction
-                for found in predict(self.smoothed, x, samples=self.search.samples, alpha=level)
-            ]
+            predictions = predict(self.smoothed, x, samples=self.search.samples, alpha=alpha)
+        return [answer.prediction for answer in predictions]
 
-    def _lengths(self, changed: Tensor, x: Tensor) -> Any:
-        change = (changed.double() - x.double()).flatten(1).numpy()
-        return np.linalg.norm(change, ord=_ORDERS[self.search.norm], axis=1)
+
+def _candidate(certificate: Certificate, x: Tensor, epsilon: float) -> _Candidate:
+    """The search for one input: the right answer is its label or, without one, its class."""
+    c = certificate
+    right = c.prediction if c.label is None else c.label
+    if right is None:
+        raise InvalidInput(
+            "no-right-answer",
+            "input {id} has no label and no certified class, so it has no answer to attack",
+            id=c.id,
+        )
+    candidate = _Candidate(c.id, x, right, epsilon)
+    if c.prediction is not None and c.prediction != right:
+        candidate.succeed(x, c.prediction, 0.0)  # it is certified for another class
+    return candidate
 
 
 def _has_gradient(module: nn.Module, subject: Subject) -> bool:
-    """Whether the outputs of a module depend on its inputs in a way that torch can differentiate."""
+    """Whether the outputs of a module depend on its inputs, in a way that torch can differentiate."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    x = torch.rand(
-        1, 1, *subject.noisy_shape, device=next(module.parameters(), torch.empty(0)).device
-    )
-    labels = torch.zeros(1, dtype=torch.int64, device=x.device)
+    device = next(module.parameters(), torch.empty(0)).device
+    x = torch.rand(1, 1, *subject.noisy_shape, device=device)
+    labels = torch.zeros(1, dtype=torch.int64, device=device)
     try:
         return bool(loss_gradient(module, labels, torch.zeros_like(x))(x[0]).any())
     except Exception:  # the user's module may raise any error; then its votes show the way

@@ -1,7 +1,7 @@
 """`audit`: check a run independently.
 
 Every radius is derived again from its votes and tested by a second method, the plan of every block
-of a budget is derived again, and some inputs are drawn again. `write_case` writes a page about it.
+of a budget is derived again, and some inputs are drawn again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
-from smoothcert.report.page import dataset_of, write_page
-from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.run import Run, folder_of, open_run
+from smoothcert.runs.recorded_data import dataset_of
+from smoothcert.runs.run import Run, folder_of
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
-from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import Spending, as_recorded, can_be_derived, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
@@ -253,37 +251,6 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
         reason = f"its plan cannot be derived again: {error}"
     for id in left:
         yield Finding(id, reason)
-
-
-def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
-    """Write a safety case: one page about a run that an auditor can check and sign.
-
-    The claim is joint: all certificates of the run hold together with probability 1 - N alpha, for
-    its N inputs (Bonferroni). `certify(joint=True)` divides alpha by N beforehand.
-
-    Args:
-        folder: The run's folder.
-        found: What an audit of this run found.
-        out: The page to write.
-
-    Returns:
-        The path of the page.
-    """
-    run = open_run(folder)
-    certified = [c for c in run.certificates() if c.prediction is not None]
-    dataset = dataset_of([run.manifest])
-    return write_page(
-        out,
-        "case.html",
-        [run],
-        run=run,
-        audit=found,
-        certified=certified,
-        each=confidence(run.plan.alpha),
-        together=confidence(run.plan.alpha, len(run.manifest.ids)),
-        pictures=pictures_of(dataset, [run], [c.id for c in certified]) if dataset else {},
-        class_names=dataset.class_names if dataset else None,
-    )
 
 
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:

@@ -1,8 +1,11 @@
-"""Explain certificates in pictures: the input, its noisy copies, the votes, and the radius beside other distances."""
+"""Explain certificates in pictures.
+
+They show the input, its noisy copies, the votes, and the radius beside other distances.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -14,7 +17,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset
-from smoothcert.device.runtime import place
+from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.outputs import SeededRows
@@ -38,44 +41,38 @@ def explain(
 ) -> list[Explained]:
     """Explain certificates of a run in pictures, for `write_report`.
 
-    The noisy copies are the first samples of the run itself, if this machine has a device of the same kind. Of a noise
-    whose outcomes are counted one by one, they are spread over all outcomes, because neighbours look alike.
+    The noisy copies are the first samples of the run itself, if this machine has a device of the
+    same kind. Of a noise whose outcomes are counted one by one, they are spread over all outcomes,
+    because neighbours look alike.
 
     Args:
         run: The run, or its folder.
         ids: The input to explain, or several.
         copies: Noisy copies to show for each input.
-        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
+        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
+            `audit`.
 
     Raises:
-        InvalidInput: The run has no such input, its model or data is not available, or its inputs are no pictures.
+        InvalidInput: The run has no such input, its model or data is not available, or its inputs
+            are no pictures.
     """
     run = open_run(run)
     chosen = _check.ids(np.atleast_1d(ids))
     copies = _check.whole("copies", copies, least=1)
-    if not len(run):
-        raise InvalidInput(f"{run.path} has no certificates yet, so there is nothing to explain")
-    if unknown := [id for id in chosen if id not in run]:
-        raise InvalidInput(
-            f"{run.path} has no certificate of input {unknown[0]}; it has {len(run)}, for inputs "
-            f"{run.id.min()} to {run.id.max()}"
-        )
+    _check_certified(run, chosen)
+    manifest = run.manifest
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    device = run.manifest.device
-    if not available.get(device, True):
-        device = "cpu"
-    plain = replace(run.manifest, compile="none", batch=copies, device=device)
+    has_device = available.get(manifest.device, True)
+    device = manifest.device if has_device else "cpu"
+    plain = replace(manifest, compile="none", batch=copies, device=device)
     _, subject, dataset = recorded_subject(plain, places, purpose="explain")
     inputs = {id: dataset[id][0] for id in dict.fromkeys(chosen)}
     for id, x in inputs.items():
         check_picture(x.numpy(), id)
-    if not inputs:
-        raise InvalidInput("there is nothing to explain: give the ids of some inputs")
     # Only CUDA draws its noise in another way.
-    same_device = device == run.manifest.device or run.manifest.device != "cuda"
-    same_noise = same_device and run.manifest.drawing == VERSION
+    same_device = has_device or manifest.device != "cuda"
     certificates = {id: run[id] for id in inputs}
-    nearest = _nearest(dataset, certificates.values(), inputs)
+    nearest = _nearest(dataset, certificates, inputs)
     return [
         Explained(
             run.name,
@@ -84,42 +81,71 @@ def explain(
             *drawn,
             class_names=dataset.class_names,
             nearest=nearest.get(id),
-            values=run.manifest.values,
+            values=manifest.values,
             attack=_attacked(run, id, x),
-            same_noise=same_noise,
+            same_noise=same_device and manifest.drawing == VERSION,
         )
         for (id, x), drawn in zip(inputs.items(), _draw(subject, inputs, copies), strict=True)
     ]
 
 
+def _check_certified(run: Run, ids: Sequence[int]) -> None:
+    """Check that there are inputs to explain, and that the run has their certificates."""
+    if not len(run):
+        raise InvalidInput(
+            "no-certificates",
+            "{run} has no certificates yet, so there is nothing to explain",
+            run=run.path,
+        )
+    if not ids:
+        raise InvalidInput("no-ids", "there is nothing to explain: give the ids of some inputs")
+    uncertified = [id for id in ids if id not in run]
+    if uncertified:
+        raise InvalidInput(
+            "no-certificate",
+            "{run} has no certificate of input {id}; it has {count}, for inputs {first} to {last}",
+            run=run.path,
+            id=uncertified[0],
+            count=len(run),
+            first=run.id.min(),
+            last=run.id.max(),
+        )
+
+
 def _draw(
     subject: Subject, inputs: Mapping[int, Tensor], copies: int
 ) -> Iterator[tuple[list[Picture], list[int], Picture, list[Picture]]]:
-    """For each input: noisy copies, the answers to them, the rounded input, and the copies after the denoiser."""
+    """For each input: noisy copies, the answers, the rounded input, and the denoised copies."""
     outcomes = subject.noise.outcomes or copies
     copies = min(copies, outcomes)
     samples = [i * outcomes // copies for i in range(copies)]
     ready = subject.prepare()
     counter = ready.engine(SingleDraw(copies)).sampler.counter
     noisy = counter.noisy[:copies]
-    denoiser: Callable[[Tensor], Tensor] | None = None
-    module = subject.classifier.module
-    inner = module.model if isinstance(module, SeededRows) else module
-    if isinstance(inner, (Denoised, DenoisedFunction)):
-        # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
-        front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
-        denoiser = place(front, ready.runtime, subject.noisy_shape)
+    denoiser = _denoiser(subject, ready.runtime)
     for id, x in inputs.items():
         with torch.inference_mode():
             counter.draw(x, [Segment(0, id, sample, 1) for sample in samples], noisy)
-            shown = [
-                copy[: len(x)] for copy in _arrays(noisy)
-            ]  # a noise may add channels, which mark missing pixels
-            denoised = (
-                [] if denoiser is None else _arrays(denoiser(noisy.clone()))
-            )  # it may work in place
+            # A noise may add channels, which mark missing pixels.
+            pictures = [copy[: len(x)] for copy in _arrays(noisy)]
+            denoised = []
+            if denoiser is not None:
+                denoised = _arrays(denoiser(noisy.clone()))  # it may work in place
             answers = counter.classify(noisy).tolist()
-        yield shown, answers, x.to(noisy.dtype).double().numpy(), denoised
+        yield pictures, answers, x.to(noisy.dtype).double().numpy(), denoised
+
+
+def _denoiser(subject: Subject, runtime: Runtime) -> Callable[[Tensor], Tensor] | None:
+    """The denoiser in front of a classifier, on the device of the run."""
+    module = subject.classifier.module
+    composed = module.model if isinstance(module, SeededRows) else module
+    if not isinstance(composed, (Denoised, DenoisedFunction)):
+        return None
+    denoiser: Callable[[Tensor], Tensor] = composed.denoiser
+    if isinstance(module, SeededRows):
+        # The denoiser runs first, so on the seed of a row it draws the same numbers as in the run.
+        denoiser = SeededRows(denoiser)
+    return place(denoiser, runtime, subject.noisy_shape)
 
 
 def _arrays(batch: Tensor) -> list[Picture]:
@@ -129,27 +155,30 @@ def _arrays(batch: Tensor) -> list[Picture]:
 def _attacked(run: Run, id: int, x: Tensor) -> tuple[Picture, int, float] | None:
     """The changed input that an attack found, the answer to it, and the length of the change."""
     with Journal(run.path) as journal:
-        found = journal.attack(run.noise.norm, id)
-    if found is None or found.changed is None or found.prediction is None or not found.distance:
+        attack = journal.attack(run.noise.norm, id)
+    if attack is None or attack.changed is None or attack.prediction is None:
         return None
-    changed = np.frombuffer(found.changed, np.float32).astype(np.float64).reshape(tuple(x.shape))
-    return changed, found.prediction, found.distance
+    if not attack.distance:
+        return None  # its answer is wrong without a change
+    changed = np.frombuffer(attack.changed, np.float32).astype(np.float64)
+    return changed.reshape(tuple(x.shape)), attack.prediction, attack.distance
 
 
 def _nearest(
-    dataset: Dataset, certificates: Iterable[Certificate], inputs: Mapping[int, Tensor]
+    dataset: Dataset, certificates: Mapping[int, Certificate], inputs: Mapping[int, Tensor]
 ) -> dict[int, tuple[float, int]]:
-    """By id: the distance to the nearest input with another label, and how many inputs were compared."""
-    asked = {
-        c.id: c
-        for c in certificates
+    """By id: how far the nearest input with another label is, and how many were compared."""
+    compared = {
+        id: c
+        for id, c in certificates.items()
         if c.label is not None and not c.abstained and c.noise.norm in NORMS
     }
-    found: dict[int, list[float]] = {id: [] for id in asked}
-    for number in evenly(len(dataset), _MOST_COMPARED) if asked else ():
+    distances: dict[int, list[float]] = {id: [] for id in compared}
+    for number in evenly(len(dataset), _MOST_COMPARED) if compared else ():
         other, label = dataset[int(number)]
-        for id, c in asked.items():
-            if label not in (c.label, NO_CLASS) and other.numel() == inputs[id].numel():
-                picture = other.double().numpy().reshape(inputs[id].shape)
-                found[id].append(distance(picture, inputs[id].double().numpy(), c.noise.norm))
-    return {id: (min(lengths), len(lengths)) for id, lengths in found.items() if lengths}
+        for id, c in compared.items():
+            x = inputs[id]
+            if label not in (c.label, NO_CLASS) and other.numel() == x.numel():
+                picture = other.double().numpy().reshape(x.shape)
+                distances[id].append(distance(picture, x.double().numpy(), c.noise.norm))
+    return {id: (min(lengths), len(lengths)) for id, lengths in distances.items() if lengths}

@@ -1,12 +1,15 @@
-"""`gate`: may this model ship? A run is held against a policy, and every rule passes, fails or stays undecided."""
+"""`gate`: may this model ship?
+
+A run is checked against a policy, and every rule passes, fails or stays undecided.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from smoothcert.tasks.recorded_subject import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
-_RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Rule:
 
     Args:
         name: What it asks for.
-        outcome: What came out. A rule is undecided if more inputs could show that it passes or that it fails.
+        outcome: A rule is undecided if more inputs could show that it passes or that it fails.
         reason: Why, in words.
     """
 
@@ -74,23 +76,30 @@ class Gate:
     def junit(self) -> bytes:
         """The outcome as JUnit XML. An undecided rule is an error there, not a failure."""
         outcomes = [rule.outcome for rule in self.rules]
-        counts = {
-            "tests": len(outcomes),
-            "failures": outcomes.count("fails"),
-            "errors": outcomes.count("undecided"),
-        }
         suite = ElementTree.Element(
-            "testsuite", {"name": "smoothcert gate", **{k: str(v) for k, v in counts.items()}}
+            "testsuite",
+            name="smoothcert gate",
+            tests=str(len(outcomes)),
+            failures=str(outcomes.count("fails")),
+            errors=str(outcomes.count("undecided")),
         )
+        tags = {"fails": "failure", "undecided": "error"}
         for rule in self.rules:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=f"smoothcert.{self.run}", name=rule.name
             )
-            if rule.outcome != "passes":
-                ElementTree.SubElement(
-                    case, "failure" if rule.outcome == "fails" else "error", message=rule.reason
-                )
+            if rule.outcome in tags:
+                ElementTree.SubElement(case, tags[rule.outcome], message=rule.reason)
         return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
+class _Subject(NamedTuple):
+    """What the rules of a policy are about."""
+
+    run: Run
+    confidence: float
+    baseline: str | Path | None
+    places: Places
 
 
 def gate(
@@ -104,30 +113,23 @@ def gate(
 
     Args:
         run: The run, or its folder.
-        policy: A TOML file, or its content as a dictionary. All rules are optional: `inputs` (the least number),
-            `alpha` (the largest one, which the plan must provably keep), `dtype` (the number formats allowed), `audit`
-            (how many inputs to draw again), `certified_accuracy` (the least percentage by radius), `baseline` (`run`,
-            `margin` in points and `radius`) and `confidence` (of what is shown, by default 0.95).
-        baseline: The run to compare with, if it is not the one that the policy names, relative to the policy's folder.
+        policy: A TOML file, or its content as a dictionary. All rules are optional: `inputs` (the
+            least number), `alpha` (the largest one, which the plan must provably keep), `dtype`
+            (the number formats allowed), `audit` (how many inputs to draw again),
+            `certified_accuracy` (the least percentage by radius), `baseline` (`run`, `margin` in
+            points and `radius`) and `confidence` (of what is shown, by default 0.95).
+        baseline: The run to compare with, if it is not the one that the policy names, relative to
+            the policy's folder.
         **places: Where model and data are now, for the audit. See `audit`.
     """
-    content, folder = (
-        (policy, Path())
-        if isinstance(policy, Mapping)
-        else (_read(Path(policy)), Path(policy).parent)
-    )
-    if unknown := [name for name in content if name not in _RULES]:
-        raise InvalidInput(
-            f"the policy has no rule {unknown[0]!r}: choose among {', '.join(_RULES)}"
-        )
-    if not set(content) - {"confidence"}:
-        raise InvalidInput(f"the policy is empty: give at least one of {', '.join(_RULES[1:])}")
-    if (
-        isinstance(versus := content.get("baseline"), Mapping)
-        and baseline is None
-        and "run" in versus
-    ):
-        baseline = folder / str(versus["run"])
+    folder = Path()
+    if not isinstance(policy, Mapping):
+        folder = Path(policy).parent
+        policy = _read(Path(policy))
+    _check_names(policy)
+    named = policy.get("baseline")
+    if baseline is None and isinstance(named, Mapping) and "run" in named:
+        baseline = folder / str(named["run"])
     run = open_run(run)
     if not len(run):
         raise InvalidInput(
@@ -135,69 +137,115 @@ def gate(
             "{run} has no certificates yet: there is nothing to check",
             run=run.path,
         )
-    return Gate(run.path.name, tuple(_checked(run, content, baseline, places)))
+    confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
+    subject = _Subject(run, confidence, baseline, places)
+    rules = [*_completeness(run)]
+    for name, check in _RULES.items():
+        if name in policy:
+            rules += check(subject, policy[name])
+    return Gate(run.path.name, tuple(rules))
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+        raise InvalidInput(
+            "unreadable-policy", "cannot read {path}: {why}", path=path, why=error.strerror
+        ) from None
     except ValueError as error:
-        raise InvalidInput(f"{path} is not a policy in TOML: {error}") from None
+        raise InvalidInput(
+            "not-toml", "{path} is not a policy in TOML: {why}", path=path, why=error
+        ) from None
 
 
-def _checked(
-    run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places
-) -> Iterator[Rule]:
-    confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
+def _check_names(policy: Mapping[str, Any]) -> None:
+    """Check that a policy has rules, and no others than ours."""
+    unknown = [name for name in policy if name not in ("confidence", *_RULES)]
+    if unknown:
+        raise InvalidInput(
+            "unknown-rule",
+            "the policy has no rule {name!r}: choose among confidence, {rules}",
+            name=unknown[0],
+            rules=", ".join(_RULES),
+        )
+    if not set(policy) - {"confidence"}:
+        raise InvalidInput(
+            "empty-policy",
+            "the policy is empty: give at least one of {rules}",
+            rules=", ".join(_RULES),
+        )
+
+
+def _completeness(run: Run) -> Iterator[Rule]:
+    """The rules that every policy has: nothing can be said about inputs without a certificate."""
     if not run.complete:
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if run.left_out:
-        yield Rule(
-            "no input was left out",
-            "undecided",
-            f"{number_of(run.left_out, 'input')} could not be read",
-        )
-    if "inputs" in policy:
-        least = _check.whole("inputs", policy["inputs"], least=1)
-        yield Rule(
-            f"at least {number_of(least, 'input')}",
-            "passes" if len(run) >= least else "undecided",
-            number_of(len(run), "input"),
-        )
-    if "alpha" in policy:
-        alpha = _check.alpha("alpha", policy["alpha"])
-        plan = run.plan.primary
-        kept = exact_coverage(plan, run.noise)
-        keeps = kept.proved and plan.alpha <= alpha
-        reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
-        yield Rule(f"alpha at most {alpha:g}, kept", "passes" if keeps else "fails", reason)
-    if "dtype" in policy:
-        formats = np.atleast_1d(policy["dtype"]).tolist()
-        outcome: Outcome = "passes" if run.manifest.dtype in formats else "fails"
-        yield Rule(f"number format {' or '.join(map(str, formats))}", outcome, run.manifest.dtype)
-    if "audit" in policy:
-        from smoothcert.tasks.audit import audit  # it needs torch
+        reason = f"{number_of(run.left_out, 'input')} could not be read"
+        yield Rule("no input was left out", "undecided", reason)
 
-        found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
-        wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
-        wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
-        wrong += "" if found.labels_checked else "; labels not compared with the data"
-        wrong += "" if found.plans_checked else "; plans of the budget cannot be derived again"
-        reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
-        yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
-    if run.manifest.timed and {"certified_accuracy", "baseline"} & set(policy):
+
+def _inputs(subject: _Subject, value: Any) -> Iterator[Rule]:
+    least = _check.whole("inputs", value, least=1)
+    count = len(subject.run)
+    outcome: Outcome = "passes" if count >= least else "undecided"
+    yield Rule(f"at least {number_of(least, 'input')}", outcome, number_of(count, "input"))
+
+
+def _alpha(subject: _Subject, value: Any) -> Iterator[Rule]:
+    largest = _check.alpha("alpha", value)
+    plan = subject.run.plan.primary
+    coverage = exact_coverage(plan, subject.run.noise)
+    reason = f"alpha {plan.alpha:g}; does the plan keep it: {coverage.verdict}"
+    holds = coverage.proved and plan.alpha <= largest
+    yield Rule(f"alpha at most {largest:g}, kept", _passes(holds), reason)
+
+
+def _dtype(subject: _Subject, value: Any) -> Iterator[Rule]:
+    allowed = np.atleast_1d(value).tolist()
+    dtype = subject.run.manifest.dtype
+    yield Rule(f"number format {' or '.join(map(str, allowed))}", _passes(dtype in allowed), dtype)
+
+
+def _audit(subject: _Subject, value: Any) -> Iterator[Rule]:
+    from smoothcert.tasks.audit import audit  # it needs torch
+
+    result = audit(subject.run.path, redraw=_check.whole("audit", value), **subject.places)
+    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again"]
+    reasons[0] += f", {len(result.findings)} do not hold"
+    for finding in result.findings[:1]:
+        reasons.append(f"input {finding.id}: {finding.reason}")
+    if not result.findings and not result.holds:
+        reasons.append("the plan does not keep its alpha")
+    if not result.labels_checked:
+        reasons.append("labels not compared with the data")
+    if not result.plans_checked:
+        reasons.append("plans of the budget cannot be derived again")
+    yield Rule("the audit holds", _passes(result.holds), "; ".join(reasons))
+
+
+def _passes(holds: bool) -> Outcome:
+    return "passes" if holds else "fails"
+
+
+def _certified_accuracy(subject: _Subject, value: Any) -> Iterator[Rule]:
+    run = subject.run
+    _check_not_timed(run)
+    thresholds = _thresholds(run, value)
+    for radius, percent in thresholds.items():
+        yield _certified(run, radius, percent / 100, 1 - subject.confidence, len(thresholds))
+
+
+def _check_not_timed(run: Run) -> None:
+    if run.manifest.timed:
         raise InvalidInput(
-            f"{run.path} had a budget of minutes, so what its inputs got depended on the clock, and their share proves "
-            f"nothing about others: certify it with {setting('budget', 'SAMPLES')} or with a plan"
+            "timed-run",
+            "{run} had a budget of minutes, so what its inputs got depended on the clock, and "
+            "their share proves nothing about others: certify it with {budget} or with a plan",
+            run=run.path,
+            budget=setting("budget", "SAMPLES"),
         )
-    if "certified_accuracy" in policy:
-        thresholds = _thresholds(run, policy["certified_accuracy"])
-        for radius, percent in thresholds.items():
-            yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
-    if "baseline" in policy:
-        yield from _against(run, policy["baseline"], baseline, confidence)
 
 
 def _read_thresholds(wanted: Any) -> dict[float, float]:
@@ -226,72 +274,116 @@ def _read_thresholds(wanted: Any) -> dict[float, float]:
 
 def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
     """The least certified accuracy in percent, by radius, after a check that the run shows it."""
-    found = _read_thresholds(wanted)
-    for radius, percent in found.items():
+    thresholds = _read_thresholds(wanted)
+    for radius, percent in thresholds.items():
         _check.at_least("each radius of certified_accuracy", radius, 0)
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
         if percent <= 1:
             raise InvalidInput(
-                f"certified_accuracy at {radius:g} is in percent, got {percent:g}: write {100 * percent:g} for it"
+                "fraction-for-percent",
+                "certified_accuracy at {radius:g} is in percent, got {value:g}: write {percent:g} "
+                "for it",
+                radius=radius,
+                value=percent,
+                percent=100 * percent,
             )
-        if not run.labelled or radius not in (run.decided_radii or found):
-            decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
-            known = (
-                f"the run decides only the radii {decided}"
-                if run.labelled
-                else "the run has no labels"
-            )
-            raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
+        _check_decided(run, radius)
     if run.manifest.until_clear:
         raise InvalidInput(
-            f"{run.path} ended when a comparison was clear, so its certified accuracy may be chance: certify it alone"
+            "ended-when-clear",
+            "{run} ended when a comparison was clear, so its certified accuracy may be chance: "
+            "certify it alone",
+            run=run.path,
         )
-    return found
+    return thresholds
+
+
+def _check_decided(run: Run, radius: float) -> None:
+    if not run.labelled:
+        raise InvalidInput(
+            "no-labels",
+            "certified accuracy at {radius:g} cannot be checked: the run has no labels",
+            radius=radius,
+        )
+    if run.decided_radii and radius not in run.decided_radii:
+        raise InvalidInput(
+            "undecided-radius",
+            "certified accuracy at {radius:g} cannot be checked: the run decides only the radii "
+            "{decided}",
+            radius=radius,
+            decided=", ".join(f"{r:g}" for r in run.decided_radii),
+        )
 
 
 def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
     """The rule about certified accuracy at one radius.
 
-    A gate passes only if every rule passes, so each rule may use all of alpha to pass. It fails if any rule fails, so
-    the rules share alpha to fail.
+    A gate passes only if every rule passes, so each rule may use all of alpha to pass. It fails if
+    any rule fails, so the rules share alpha to fail.
     """
-    count, n = int(run.certified([radius]).sum()), len(run)
-    low, high = lower_bound(count, n, alpha=alpha), upper_bound(count, n, alpha=alpha / rules)
-    outcome: Outcome = "passes" if low >= least else "fails" if high < least else "undecided"
+    inputs = len(run)
+    count = int(run.certified([radius]).sum())
+    share = count / inputs
+    low = lower_bound(count, inputs, alpha=alpha)
+    high = upper_bound(count, inputs, alpha=alpha / rules)
+    outcome: Outcome = "undecided"
+    if low >= least:
+        outcome = "passes"
+    elif high < least:
+        outcome = "fails"
     most = 100 - float(round_down(100 * (1 - high), 1))  # rounded up
-    reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
-    if outcome == "undecided" and count / n != least:
-        needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
-        reason += f"; about {needed:,.0f} inputs would decide such a share: certify this many other inputs"
+    shown = f"at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
+    reason = f"{share:.1%} of {inputs:,} inputs; shown: {shown}"
+    if outcome == "undecided" and share != least:
+        needed = ndtri(alpha) ** 2 * least * (1 - least) / (share - least) ** 2
+        reason += f"; about {needed:,.0f} inputs would decide such a share"
+        reason += ": certify this many other inputs"
     rough = caveat_of_budget(run)
     if rough is not None:
         reason += f"; {rough}"
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 
-def _against(
-    run: Run, wanted: Any, baseline: str | Path | None, confidence: float
-) -> Iterator[Rule]:
-    if (
-        not isinstance(wanted, Mapping)
-        or set(wanted) - {"run", "margin", "radius"}
-        or baseline is None
-    ):
-        raise InvalidInput("baseline needs run, margin (in points) and radius, and nothing else")
+def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
+    _check_not_timed(subject.run)
+    is_table = isinstance(value, Mapping) and not set(value) - {"run", "margin", "radius"}
+    if not is_table or subject.baseline is None:
+        raise InvalidInput(
+            "not-a-baseline",
+            "baseline needs run, margin (in points) and radius, and nothing else",
+            value=value,
+        )
     # No number of inputs shows equality, and nothing is more than 100 points below.
-    margin = _check.between("margin of the baseline", wanted.get("margin"), 0, 100)
-    found = compare_runs(
-        baseline, run, radius=wanted.get("radius"), margin=margin, confidence=confidence
+    margin = _check.between("margin of the baseline", value.get("margin"), 0, 100)
+    comparison = compare_runs(
+        subject.baseline,
+        subject.run,
+        radius=value.get("radius"),
+        margin=margin,
+        confidence=subject.confidence,
     )
     outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
-    for d in found.differences:
-        if not any(d.shares):
+    for difference in comparison.differences:
+        radius = difference.radius
+        if not any(difference.shares):
             raise InvalidInput(
                 "nothing-to-compare",
                 "neither the run nor its baseline certifies an input at {radius:g}, so nothing "
                 "shows that the run is not worse there: choose a smaller radius",
-                radius=d.radius,
+                radius=radius,
             )
-        name = f"at most {margin:g} points below {d.a} at {d.radius:g}"
-        rough = filter(None, map(caveat_of_budget, (found.a, found.b)))
-        yield Rule(name, outcomes.get(d.verdict, "passes"), "; ".join([d.figures, *rough]))
+        name = f"at most {margin:g} points below {difference.a} at {radius:g}"
+        rough = filter(None, map(caveat_of_budget, (comparison.a, comparison.b)))
+        reason = "; ".join([difference.figures, *rough])
+        yield Rule(name, outcomes.get(difference.verdict, "passes"), reason)
+
+
+_RULES: dict[str, Callable[[_Subject, Any], Iterator[Rule]]] = {
+    "inputs": _inputs,
+    "alpha": _alpha,
+    "dtype": _dtype,
+    "audit": _audit,
+    "certified_accuracy": _certified_accuracy,
+    "baseline": _baseline,
+}
+"""The rules in the order in which they are checked."""

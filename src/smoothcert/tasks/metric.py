@@ -1,4 +1,7 @@
-"""`CertifiedAccuracy`: an estimate of certified accuracy during training, with the calls of torchmetrics."""
+"""`CertifiedAccuracy`: an estimate of certified accuracy during training.
+
+Its methods are those of torchmetrics.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,11 @@ from smoothcert.statistics.empirical_bayes import likely_above
 
 
 class CertifiedAccuracy:
-    """Estimates certified accuracy from a few noisy copies of each input: for a curve after every epoch, in seconds.
+    """Estimates certified accuracy from a few noisy copies of each input, in seconds.
 
-    Call `update` with every batch of the validation data, `compute` at the end of the epoch, then `reset`. An estimate
-    proves nothing. Its noise is not that of `certify`, so a model that it selects can be certified with the same seed.
+    Call `update` with every batch of the validation data, `compute` at the end of the epoch, then
+    `reset`. An estimate proves nothing. Its noise is not that of `certify`, so a model that it
+    selects can be certified with the same seed.
 
     Args:
         radii: The radii r.
@@ -40,7 +44,8 @@ class CertifiedAccuracy:
     >>> metric = CertifiedAccuracy([0, 0.25], Gaussian(0.25))
     >>> def halves(x):
     ...     return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
-    >>> metric.update(halves, torch.tensor([[1.0, 0.0], [0.55, 0.0], [0.0, 0.0]]), torch.tensor([1, 1, 1]))
+    >>> x = torch.tensor([[1.0, 0.0], [0.55, 0.0], [0.0, 0.0]])
+    >>> metric.update(halves, x, torch.tensor([1, 1, 1]))
     >>> {radius: round(share, 1) for radius, share in metric.compute().items()}
     {0.0: 0.7, 0.25: 0.3}
     """
@@ -68,59 +73,64 @@ class CertifiedAccuracy:
         """Count the votes for the labels of a batch.
 
         Args:
-            model: The model as it is now, from a batch to logits. It is put into evaluation mode for this call.
+            model: The model as it is now, from a batch to logits. It is put into evaluation mode
+                for this call.
             x: Inputs, with a batch dimension. Bytes are divided by 255.
             labels: Their labels.
         """
         if len(x) != len(labels):
             raise InvalidInput(
-                f"there must be one label for each of {len(x)} inputs, got {len(labels)}"
+                "not-one-label-each",
+                "there must be one label for each of {inputs} inputs, got {labels}",
+                inputs=len(x),
+                labels=len(labels),
             )
         _check.unmasked("labels", labels)
-        x = (
-            x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)
-        )  # bytes are divided by 255
-        numbers = np.array(
-            [_check.whole("each label", label) for label in torch.as_tensor(labels).tolist()]
-        )
-        weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-        where = x if weight is None else weight
+        checked = [_check.whole("each label", y) for y in torch.as_tensor(labels).tolist()]
+        if not (isinstance(x, Tensor) and x.is_floating_point()):
+            x = as_input(x)  # bytes are divided by 255
         with in_evaluation_mode(model), torch.inference_mode():
-            logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
-            if logits.ndim != 2:
-                raise InvalidInput(
-                    f"the model must return logits (batch, classes), got {tuple(logits.shape)}"
-                )
-            check_labels(numbers, classes=logits.shape[1], name="the batch")
-            classes = logits.shape[1]
-            dtype = str(where.dtype).removeprefix("torch.")
-            ready = ReadySubject(
-                LabelClassifier(model, classes),
-                Runtime(str(where.device), dtype, "none", self.batch),
-                noise=self.noise.for_shape(tuple(x.shape[1:])),
-                shape=tuple(x.shape[1:]),
-                classes=classes,
-                seed=key_for(self.seed, "metric", self._epoch),
-                pad=False,
+            self._votes += self._votes_for(model, x, checked)
+
+    def _votes_for(self, model: Callable[[Tensor], Any], x: Tensor, labels: list[int]) -> list[int]:
+        """How many noisy copies of each input get its label."""
+        example = x[:1]
+        if isinstance(model, nn.Module):
+            example = example.to(next(model.parameters(), x))
+        logits = find_logits(model(example), classes=None, device=example.device)
+        if logits.ndim != 2:
+            raise InvalidInput(
+                "not-logits",
+                "the model must return logits (batch, classes), got {shape}",
+                shape=tuple(logits.shape),
             )
-            engine = ready.engine(SingleDraw(self.samples))
-            inputs = zip(
-                range(len(self._votes), len(self._votes) + len(x)),
-                x,
-                numbers.tolist(),
-                strict=True,
-            )
-            found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
-            self._votes += [c.looks[0].of(c.label) for c in found]
+        classes = logits.shape[1]
+        check_labels(np.array(labels), classes=classes, name="the batch")
+        dtype = str(example.dtype).removeprefix("torch.")
+        shape = tuple(x.shape[1:])
+        ready = ReadySubject(
+            LabelClassifier(model, classes),
+            Runtime(str(example.device), dtype, "none", self.batch),
+            noise=self.noise.for_shape(shape),
+            shape=shape,
+            classes=classes,
+            seed=key_for(self.seed, "metric", self._epoch),
+            pad=False,
+        )
+        engine = ready.engine(SingleDraw(self.samples))
+        first = len(self._votes)
+        inputs = zip(range(first, first + len(x)), x, labels, strict=True)
+        certificates = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
+        return [c.looks[0].of(c.label) for c in certificates]
 
     def compute(self) -> dict[float, float]:
         """The estimated certified accuracy at each radius.
 
-        It is the average, over inputs, of the posterior probability (Jeffreys prior) that p of the label is above what
-        the radius needs.
+        It is the average, over inputs, of the posterior probability (Jeffreys prior) that p of the
+        label is above what the radius needs.
         """
         if not self._votes:
-            raise InvalidInput("there are no votes yet: call update first")
+            raise InvalidInput("no-votes", "there are no votes yet: call update first")
         needed = np.array([float(self.noise.probability(radius)) for radius in self.radii])
         above = likely_above(needed, np.array(self._votes)[:, None], self.samples)
         return dict(zip(self.radii, above.mean(0).tolist(), strict=True))
