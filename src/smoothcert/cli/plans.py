@@ -5,7 +5,6 @@ They need no model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,8 @@ from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
 from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
-    from smoothcert.noises import Noise
     from smoothcert.plans import Plan
     from smoothcert.plans.coverage import Coverage
-    from smoothcert.plans.expected import Expected
     from smoothcert.tasks.replay import Replay
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
@@ -33,7 +30,7 @@ _SHOWN_ERROR = 1e-9
 
 
 def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Output:
-    """Show how many samples an input needs, by the probability p of its class, and what they prove.
+    """Show how many samples an input needs if its class has probability p, and what they prove.
 
     Args:
         at: Probabilities of the class, separated by commas.
@@ -42,56 +39,49 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
 
     smoothing = noise.build()
     chosen = plan.build().for_noise(smoothing)
-    p = numbers("--at", at)
-    result = expected(chosen, smoothing, p)
-    plain = {
-        "map": [_plain_row(chosen, *row) for row in _rows(p, result)],
-        "simulated": result.simulated,
-        "pilot_not_counted": result.pilot_not_counted,
-    }
-    return Output(plain, [_map_table(p, result, chosen, smoothing)])
-
-
-def _rows(p: list[float], result: Expected) -> Iterator[tuple[float, float, dict[str, float]]]:
-    """For each p: the expected samples, and what they prove, by the title of the column."""
-    for place, (q, samples) in enumerate(zip(p, result.samples.tolist(), strict=True)):
-        yield q, samples, {title: float(proved[place]) for title, proved in result.proved.items()}
-
-
-def _plain_row(plan: Plan, p: float, samples: float, proved: dict[str, float]) -> dict[str, Any]:
-    # The ideal radius of p = 1 is infinite.
-    finite = {title: value if isfinite(value) else None for title, value in proved.items()}
-    row = {"p": p, "samples": samples, "share": samples / plan.samples}
-    if plan.radii is None:
-        return row | finite
-    radii = [f"{radius:g}" for radius in plan.radii]
-    return row | {"proved": dict(zip(radii, finite.values(), strict=True))}
-
-
-def _map_table(p: list[float], result: Expected, plan: Plan, noise: Noise) -> Table:
-    from smoothcert.statistics.metrics import round_down
-
+    result = expected(chosen, smoothing, numbers("--at", at))
+    plain = []
+    rows = []
+    for place, p in enumerate(numbers("--at", at)):
+        samples = result.samples[place].item()
+        share = samples / chosen.samples
+        proved = {title: column[place].item() for title, column in result.proved.items()}
+        plain.append({"p": p, "samples": samples, "share": share} | _plain_proved(chosen, proved))
+        rows.append([f"{p:g}", f"{samples:,.0f}", f"{share:.1%}", *_shown_proved(proved)])
     remarks = []
-    if noise.outcomes:
+    if smoothing.outcomes:
         remarks.append(_ROUNDED_TWICE)
     elif result.simulated:
         remarks.append(_SIMULATED)
-    if result.pilot_not_counted:
-        remarks.append(f"Without the pilot of {result.pilot_not_counted:,} samples.")
-    rows = []
-    for q, samples, proved in _rows(p, result):
-        if "radius" in proved:
-            values = [round_down(value, digits=4) for value in proved.values()]
-        else:
-            values = [f"{value:.4f}" for value in proved.values()]
-        rows.append([f"{q:g}", f"{samples:,.0f}", f"{samples / plan.samples:.1%}", *values])
+    pilot = result.pilot_not_counted
+    if pilot:
+        remarks.append(f"Without the pilot of {pilot:,} samples.")
     title = "Expected samples" if result.average else "Samples"
-    return Table(
-        f"{title}: {plan}\n{noise}, alpha {plan.alpha:g}",
+    table = Table(
+        f"{title}: {chosen}\n{smoothing}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *result.proved],
         rows,
         caption=" ".join(remarks) or None,
     )
+    return Output(
+        {"map": plain, "simulated": result.simulated, "pilot_not_counted": pilot}, [table]
+    )
+
+
+def _plain_proved(plan: Plan, proved: dict[str, float]) -> dict[str, Any]:
+    # The ideal radius of p = 1 is infinite.
+    finite = {title: value if isfinite(value) else None for title, value in proved.items()}
+    if plan.radii is None:
+        return finite
+    return {"proved": dict(zip(map("{:g}".format, plan.radii), finite.values(), strict=True))}
+
+
+def _shown_proved(proved: dict[str, float]) -> list[str]:
+    from smoothcert.statistics.metrics import round_down
+
+    if "radius" in proved:
+        return [round_down(value, digits=4) for value in proved.values()]
+    return [f"{value:.4f}" for value in proved.values()]
 
 
 def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
