@@ -1,5 +1,6 @@
 """Subjects for tests: bound to an example, without a data set."""
 
+import warnings
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,8 @@ def bound(
     *,
     seed: int = 0,
 ) -> Subject:
-    """A model as it is run on inputs like this one."""
+    """A model as it is run on inputs like this one, whose values may lie anywhere."""
     subject = Subject(Classifier(model, classes, "model"), noise=noise, seed=seed).at(runtime)
-    return subject.bind(find_dataset([example]), ())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "input 0 of list: values lie in")
+        return subject.bind(find_dataset([example]), ())
