@@ -126,16 +126,16 @@ def read_first(read: Callable[[int], Read], count: int) -> Read:
     raise first_error or InvalidInput("no-data", "the data is empty")
 
 
-def hashed_inputs(count: int, *, size: int | None) -> list[int]:
-    """The inputs in the fingerprint of a data set.
-
-    These are all inputs, or a few evenly spaced ones if hashing all would take minutes.
+def hashed_inputs(count: int, *, size: int) -> list[int]:
+    """The inputs in the fingerprint of a data set: all, or a few evenly spaced ones if it is large.
 
     Args:
         count: The number of inputs.
-        size: The size of all inputs in bytes; None if reading an input runs code of the user.
+        size: The size of all inputs in bytes.
     """
-    number = min(count, _HASHED_INPUTS)
-    if size is not None and size <= _FULLY_HASHED_BYTES:
-        number = count
-    return sorted({round(i) for i in np.linspace(0, count - 1, number)})
+    return list(range(count)) if size <= _FULLY_HASHED_BYTES else spaced_inputs(count)
+
+
+def spaced_inputs(count: int) -> list[int]:
+    """A few evenly spaced inputs."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, _HASHED_INPUTS))})

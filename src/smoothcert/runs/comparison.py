@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
+from smoothcert._agreement import same_data
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
@@ -368,7 +369,7 @@ def _check_comparable(a: Results, b: Results) -> None:
     """Refuse results that cannot be compared."""
     check_finished(a)
     check_finished(b)
-    if a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash:
+    if a.manifest and b.manifest and not same_data(a.manifest.data_hash, b.manifest.data_hash):
         raise _refusal(
             "other-data",
             a,

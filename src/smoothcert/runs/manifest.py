@@ -22,7 +22,7 @@ from typing import (
     is_typeddict,
 )
 
-from smoothcert._agreement import Answer, same_answers
+from smoothcert._agreement import Answer, same_answers, same_data
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
@@ -221,9 +221,10 @@ class Manifest:
             {**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain())
         )
         ignored = set(_NOT_SETTINGS).difference(also)
-        for name, content in (("model", "weights_hash"), ("data", "data_hash")):
-            if now[content] and now[content] == there[content]:
-                ignored.add(name)
+        if now["weights_hash"] and now["weights_hash"] == there["weights_hash"]:
+            ignored.add("model")
+        if same_data(self.data_hash, recorded.data_hash):
+            ignored |= {"data", "data_hash"}
         if self.denoiser is None or recorded.denoiser is None:
             for values in (now, there):
                 values["denoiser"] = values["denoiser"] and values["denoiser"]["name"]
@@ -249,7 +250,6 @@ class Manifest:
             same = (
                 m.model,
                 m.weights_hash,
-                m.data_hash,
                 m.seed,
                 m.device,
                 m.dtype,
@@ -259,6 +259,8 @@ class Manifest:
             )
             return (*same, m.denoiser and m.denoiser["hash"])
 
+        if not same_data(self.data_hash, other.data_hash):
+            return False
         return draws(self) == draws(other) and same_answers(self.answers, other.answers)
 
 

@@ -41,8 +41,6 @@ from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
 from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
 
-_CHECKED_SHARE = 0.02
-"""How much a run may cost more for the check that the classifier has not changed meanwhile."""
 _FORECAST_SHARE = 0.1
 """How much of the cost of a run a forecast without the run may cost."""
 
@@ -224,13 +222,11 @@ def _certify_on_disk(
             error.sentence + "; all finished inputs are saved, and the same command continues",
             **error.fields,
         ) from error.__cause__
-    sensitive = sensitive or run.sensitive_input()
-    if sensitive.looks[0].samples <= _CHECKED_SHARE * executor.status().counted:
-        try:
-            _check_votes(executor, sensitive)
-        except InvalidInput:
-            run.record(answers=[])  # no classifier has these, so nobody goes on with this run
-            raise
+    try:
+        _check_votes(executor, sensitive or run.sensitive_input())
+    except InvalidInput:
+        run.record(answers=[])  # no classifier has these, so nobody goes on with this run
+        raise
 
 
 def _sample(
