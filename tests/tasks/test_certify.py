@@ -561,7 +561,7 @@ def test_data_that_runs_code_of_the_user_is_the_same_by_the_rule_of_its_run(tmp_
         def __getitem__(self, index):
             return self.rows[index]
 
-    other = Lazy([*DATA[:1], (DATA[1][0] + 0.1, DATA[1][1]), *DATA[2:]])
+    other = Lazy([*DATA[:1], (DATA[1][0] * 0.9, DATA[1][1]), *DATA[2:]])
     certify(tmp_path, data=Lazy(DATA), limit=3)
     with refused("other-configuration", names=["data_hash"]):
         certify(tmp_path, data=other, limit=4)
