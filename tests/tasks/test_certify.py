@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.pages import render
 from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
+from smoothcert.runs.comparison import compare_runs
+from smoothcert.runs.formats import write_results
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Display, Progress
-from smoothcert.tasks.audit import audit
+from smoothcert.runs.words import summary
+from smoothcert.tasks.audit import audit, write_case
 
 RNG = np.random.default_rng(0)
 DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((40, 6))]
@@ -152,7 +156,14 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
     easy = certify(tmp_path, data=Damaged(), ids="0-4,31-39")
     assert (len(easy), easy.asked, easy.complete) == (39, 39, True)
     assert easy.left_out == 1
-    assert not audit(tmp_path, redraw=0).findings
+    audited = audit(tmp_path, redraw=0)
+    assert (audited.findings, audited.left_out) == ((), 1)
+    case = write_case(tmp_path, audited, tmp_path.with_suffix(".html")).read_text()
+    card, board = (write_results(easy, format=name, radii=[0.1]) for name in ("card", "sok"))
+    other = certify(tmp_path.with_suffix(".other"), data=Damaged(), ids="0-29,31-39")
+    notes = " ".join(compare_runs(easy, other, radius=[0.1]).sentences)
+    for text in (case, card.decode(), board.decode(), notes, render([easy]), summary(easy)):
+        assert "1 input could not be read, left out" in text
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -291,7 +302,10 @@ def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
 def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
     settings = {"sigma": 0.25, "plan": sc.Fixed(100), "limit": 2, "device": "cpu", "joint": True}
     run = sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, out=tmp_path, **settings)
-    assert (run.manifest.data, run.noise.short) == ("fashion-mnist", "grid-gaussian:0.25")
+    assert run.noise.short == "grid-gaussian:0.25"
+    # What is published about them must not pass for results on the labels of the data set.
+    assert run.manifest.data == "fashion-mnist with given labels"
+    assert b"fashion-mnist with given labels" in write_results(run, format="card", radii=[0.1])
 
 
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):

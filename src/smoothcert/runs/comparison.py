@@ -445,6 +445,8 @@ def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
             f"Of {len(a):,} and {len(b):,} inputs, only the {common:,} that both have are compared."
         )
     for r in (a, b):
+        if r.left_out:
+            yield f"{r.name}: {r.left_out_in_words}; nothing is known about these."
         rough = caveat_of_budget(r)
         if rough is not None:
             yield f"{rough}."

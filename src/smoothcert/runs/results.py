@@ -230,6 +230,13 @@ class Results:
         return len(set(self.manifest.unreadable).difference(self.manifest.ids))
 
     @property
+    def left_out_in_words(self) -> str:
+        """How many inputs could not be read, in words; empty if all could."""
+        if not self.left_out:
+            return ""
+        return f"{number_of(self.left_out, 'input')} could not be read, left out"
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
         return len(self) >= self.asked

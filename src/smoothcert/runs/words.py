@@ -50,9 +50,7 @@ def _inputs(run: Run) -> str:
         parts.append(f"ACR {round_down(run.acr)}{at_radii} ({run.noise.norm})")
         if run.unlabelled:
             parts.append(f"{run.unlabelled:,} without a label counted as 0")
-    if run.left_out:
-        parts.append(f"{run.left_out:,} unreadable and left out")
-    return ", ".join(parts)
+    return ", ".join(filter(None, [*parts, run.left_out_in_words]))
 
 
 def _robustness(run: Run, radii: Sequence[float] | None) -> str:

@@ -74,11 +74,15 @@ class Request:
         everything = select_ids(len(dataset), **selection)
         if joint:
             plan = _with_alpha_over(plan, len(everything))
+        name = str(data) if isinstance(data, (str, Path)) else dataset.name
+        kept_in_memory = in_memory(data, dataset)
+        if kept_in_memory == "labels":
+            name += " with given labels"  # results for them are not results for the public labels
         return cls(
             smoothed,
             dataset,
-            str(data) if isinstance(data, (str, Path)) else dataset.name,
-            in_memory(data, dataset),
+            name,
+            kept_in_memory,
             plan,
             budget,
             everything,
