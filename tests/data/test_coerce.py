@@ -7,6 +7,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
+    RandomSampler,
     SubsetRandomSampler,
     TensorDataset,
 )
@@ -327,6 +328,13 @@ def test_an_input_of_another_shape_is_named():
         (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "unusual-loader", {}),
         (DataLoader(TensorDataset(X, Y), collate_fn=list), "unusual-loader", {}),
         (DataLoader(Stream()), "unusual-loader", {}),
+        (
+            DataLoader(TensorDataset(X), sampler=RandomSampler(X, num_samples=2)),
+            "unusual-loader",
+            {},
+        ),
+        (DataLoader(TensorDataset(X), sampler=RandomSampler(X, True)), "unusual-loader", {}),
+        (DataLoader(TensorDataset(X), 3, drop_last=True), "unusual-loader", {}),
         ((X, Y[:3]), "other-number-of-labels", {"inputs": 4, "labels": 3}),
         ((X, [0, 1]), "other-number-of-labels", {"inputs": 4, "labels": 2}),
         ((X, torch.eye(4)), "not-one-label", {"id": 0, "count": 4}),

@@ -1,6 +1,7 @@
 import errno
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
+from smoothcert.report.case import write_case
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Display, Progress
 from smoothcert.runs.words import summary
-from smoothcert.tasks.audit import audit, write_case
+from smoothcert.tasks.audit import audit
 
 RNG = np.random.default_rng(0)
 DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((40, 6))]
@@ -289,6 +291,21 @@ def test_a_change_is_noticed_at_the_end_of_the_shortest_run(tmp_path, plan):
 
     with refused("other-votes"):
         certify(tmp_path, model, ids=[0], plan=plan, progress=Drifting())
+
+
+def test_a_reduced_format_that_nobody_chose_is_told(tmp_path, capsys):
+    """The same network as a function, or as an ONNX graph, runs in float32."""
+    network = nn.Linear(6, 2).eval()
+    settings = {"dtype": "auto", "plan": sc.Fixed(100), "ids": range(4), "data": DATA}
+    module = certify(tmp_path / "module", network, **settings)
+    told = f'the model runs in {module.manifest.dtype} (in full precision: dtype="float32")'
+    assert (told in capsys.readouterr().err) == (module.manifest.dtype != "float32")
+    function = certify(tmp_path / "function", lambda x: network(x), **settings)
+    assert function.manifest.dtype == "float32"
+    assert "the model runs in" not in capsys.readouterr().err
+    other = replace(function, manifest=replace(function.manifest, dtype="float64"))
+    notes = compare_runs(function, other, radius=0.1).notes
+    assert any("ran in float32" in note and "in float64" in note for note in notes)
 
 
 def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):

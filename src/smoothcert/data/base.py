@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -124,6 +125,25 @@ def read_first(read: Callable[[int], Read], count: int) -> Read:
         except Exception as error:  # code of the user may raise any error
             first_error = first_error or error
     raise first_error or InvalidInput("no-data", "the data is empty")
+
+
+def repeated_inputs(dataset: Dataset, ids: Sequence[int]) -> list[int]:
+    """The inputs that are copies of earlier ones. Of large data, none are searched."""
+    size = len(ids) * first_readable(dataset).nbytes
+    if size > _FULLY_HASHED_BYTES:
+        return []
+    seen: set[bytes] = set()
+    copies = []
+    for id in sorted(ids):
+        try:
+            content = np.ascontiguousarray(values_of(dataset, id))
+        except Exception:  # it is reported when its turn comes
+            continue
+        digest = hashlib.sha256(content.data).digest()
+        if digest in seen:
+            copies.append(id)
+        seen.add(digest)
+    return copies
 
 
 def hashed_inputs(count: int, *, size: int) -> list[int]:

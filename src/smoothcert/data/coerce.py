@@ -265,13 +265,24 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
         not isinstance(loader.sampler, samplers)
         or type(loader.batch_sampler) is not torch_data.BatchSampler
         or loader.collate_fn is not torch_data.default_collate
+        or not _has_every_input(loader)
     ):
         raise InvalidInput(
             "unusual-loader",
-            "a DataLoader over a stream, or with a sampler or a collate_fn of its own, does not say "
-            "which inputs to certify: give a data set, or a torch.utils.data.Subset of it",
+            "a DataLoader over a stream or a part of its data, or with a sampler or a collate_fn of "
+            "its own, does not say which inputs to certify: give a data set, or a "
+            "torch.utils.data.Subset of it",
         )
     return loader.dataset
+
+
+def _has_every_input(loader: torch_data.DataLoader[Any]) -> bool:
+    """Whether a loader with a usual sampler hands out every input once."""
+    inputs = len(loader.dataset)  # type: ignore[arg-type]
+    dropped = inputs % (loader.batch_size or 1) if loader.drop_last else 0
+    with_replacement = getattr(loader.sampler, "replacement", False)
+    sampler: Any = loader.sampler
+    return len(sampler) == inputs and not dropped and not with_replacement
 
 
 def _is_array(value: Any) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert._agreement import same_data
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
 from smoothcert.runs.words import caveat_of_budget
@@ -438,18 +438,30 @@ def _asked_for(results: Results, name: str) -> Any:
     return getattr(results.manifest.requested_plan, name)
 
 
+def _notes_on_run(run: Results) -> Iterator[str]:
+    if run.left_out:
+        yield f"{run.name}: {run.left_out_in_words}; nothing is known about these."
+    if run.manifest is not None and run.manifest.copies:
+        yield (
+            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, so "
+            "intervals are too narrow."
+        )
+    rough = caveat_of_budget(run)
+    if rough is not None:
+        yield f"{rough}."
+
+
 def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
     """What a reader of the comparison should know."""
     if common < max(len(a), len(b)):
         yield (
             f"Of {len(a):,} and {len(b):,} inputs, only the {common:,} that both have are compared."
         )
-    for r in (a, b):
-        if r.left_out:
-            yield f"{r.name}: {r.left_out_in_words}; nothing is known about these."
-        rough = caveat_of_budget(r)
-        if rough is not None:
-            yield f"{rough}."
+    yield from _notes_on_run(a)
+    yield from _notes_on_run(b)
+    formats = [r.manifest.dtype for r in (a, b) if r.manifest is not None]
+    if len(set(formats)) > 1:
+        yield f"{a.name} ran in {formats[0]} and {b.name} in {formats[1]}: votes may differ by it."
     first = a.certified_by
     second = b.certified_by
     if first is None or second is None:

@@ -50,7 +50,7 @@ _NOT_SETTINGS = (
         "circumstances",
         "shard",
     ),
-    *("values", "spending", "until_clear", "unreadable", "in_memory"),
+    *("values", "spending", "until_clear", "unreadable", "copies", "in_memory"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -115,6 +115,7 @@ class Manifest:
         spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
         until_clear: Whether inputs were added until the difference from another run was clear.
         unreadable: Inputs that could not be read. They are left out unless they are asked for again.
+        copies: Inputs that are copies of earlier ones. They are no evidence about other inputs.
         in_memory: What the user had in memory, so that the name of the data does not lead to it: "data" or "labels".
     """
 
@@ -146,6 +147,7 @@ class Manifest:
     spending: SpendingEntry | None = None
     until_clear: bool = False
     unreadable: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
     in_memory: str = ""
 
     @property
@@ -319,7 +321,7 @@ def _is_plain(value: Any, hint: Any) -> bool:
 
 def _read_entry(entry: str, value: Any, hint: Any) -> Any:
     """An entry of a manifest, from its value in JSON."""
-    if entry in ("ids", "unreadable"):
+    if entry in ("ids", "unreadable", "copies"):
         return tuple(expand_ids(value))
     if entry in ("noise", "plan"):
         check_type(value, Mapping[str, Any])

@@ -9,6 +9,7 @@ from typing import Any
 
 from smoothcert._registry import check_recordable
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
+from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
@@ -146,6 +147,7 @@ class Request:
             answers=subject.answers(),
             settings=subject.recorded,
             budget=budget,
+            copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
             shard=self.shard,
         )
