@@ -26,6 +26,8 @@ Outputs: TypeAlias = "Callable[[Tensor], Tensor]"
 """From a batch to logits or labels."""
 Answer: TypeAlias = tuple[int, float]
 """The label that a model gives to an input, and its margin over the next label."""
+ALL_INPUTS = "; all inputs: "
+"""In the fingerprint of a data set, between the hash of some inputs and that of all."""
 
 
 @dataclass(frozen=True)
@@ -373,3 +375,12 @@ def _copy(x: Tensor) -> Tensor:
     # torch would compile a classifier again for inference tensors.
     with torch.inference_mode(False):
         return x.clone()
+
+
+def same_data(a: str, b: str) -> bool:
+    """Whether two fingerprints are of the same data.
+
+    Version 1.0 recorded the hash of some inputs, where there is one of all inputs as well now.
+    """
+    is_earlier = ALL_INPUTS not in a or ALL_INPUTS not in b
+    return a == b or (is_earlier and a.split(ALL_INPUTS)[0] == b.split(ALL_INPUTS)[0])

@@ -105,9 +105,10 @@ def at_least(name: str, value: Any, low: float) -> float:
     return number
 
 
-def radii(values: Iterable[Any]) -> list[float]:
+def radii(values: Any) -> list[float]:
     """Radii: finite numbers of at least 0."""
-    return [at_least("each radius", value, 0) for value in values]
+    listed = values if isinstance(values, Iterable) else [values]
+    return [at_least("each radius", value, 0) for value in listed]
 
 
 def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
@@ -206,7 +207,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """The value as a number; NaN if it is not a number."""
+    """The value as a number; NaN if it is not a number, or a truth value."""
+    if is_truth_value(value):
+        return math.nan
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -7,11 +7,13 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
+    RandomSampler,
     SubsetRandomSampler,
     TensorDataset,
 )
 
 import smoothcert as sc
+from smoothcert._agreement import same_data
 from smoothcert.data.base import first_readable
 from smoothcert.data.coerce import as_dataset
 from smoothcert.data.inputs import as_input
@@ -61,6 +63,16 @@ def test_values_outside_the_unit_interval_give_one_warning_whichever_input_has_t
     with pytest.warns(UserWarning, match=r"input 1 of list: values lie in \[-2, 255\]") as told:
         assert data.fingerprint
     assert len(told) == 1
+
+
+def test_whole_numbers_may_be_tokens_whose_distance_means_nothing():
+    tokens = np.array([[101.0, 7592.0], [2088.0, 102.0]])
+    for data in (tokens, list(tokens)):
+        with pytest.warns(UserWarning, match="if they number tokens or categories"):
+            as_dataset(data)[0]
+    with pytest.warns(UserWarning, match="not in") as caught:
+        as_dataset(tokens / 2 + 0.3)
+    assert "tokens" not in str(caught[0].message)
 
 
 @pytest.mark.parametrize("label", [3, 3.0, np.int64(3), np.array([3]), torch.tensor(3)])
@@ -152,8 +164,21 @@ def test_a_hugging_face_table_is_data(tmp_path):
         as_dataset(datasets.DatasetDict({"train": table, "test": table}))
 
 
-def test_data_that_runs_code_of_the_user_is_not_read_completely():
-    data = Loose(*[(np.full(2, i / 1000), 0) for i in range(1000)])
+def test_all_inputs_of_small_data_are_hashed_also_where_they_run_code_of_the_user():
+    rows = [(np.full(2, i / 1000), 0) for i in range(1000)]
+    before = as_dataset(Loose(*rows)).fingerprint
+    for index in (1, 500, 998):
+        other = [*rows[:index], (np.zeros(2), 0), *rows[index + 1 :]]
+        after = as_dataset(Loose(*other)).fingerprint
+        assert not same_data(before, after)
+        # Version 1.0 recorded the first hash alone, and its runs are compared by it.
+        assert same_data(before.split(";")[0], after)
+        relabelled = as_dataset(Loose(*other), [0] * 1000).fingerprint
+        assert not same_data(as_dataset(Loose(*rows), [0] * 1000).fingerprint, relabelled)
+
+
+def test_large_data_that_runs_code_of_the_user_is_not_read_completely():
+    data = Loose(*[(np.broadcast_to(np.float32(0), (2**15,)), 0) for i in range(1000)])
     assert as_dataset(data).fingerprint
     assert len(data.read) < 30
 
@@ -303,6 +328,13 @@ def test_an_input_of_another_shape_is_named():
         (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "unusual-loader", {}),
         (DataLoader(TensorDataset(X, Y), collate_fn=list), "unusual-loader", {}),
         (DataLoader(Stream()), "unusual-loader", {}),
+        (
+            DataLoader(TensorDataset(X), sampler=RandomSampler(X, num_samples=2)),
+            "unusual-loader",
+            {},
+        ),
+        (DataLoader(TensorDataset(X), sampler=RandomSampler(X, True)), "unusual-loader", {}),
+        (DataLoader(TensorDataset(X), 3, drop_last=True), "unusual-loader", {}),
         ((X, Y[:3]), "other-number-of-labels", {"inputs": 4, "labels": 3}),
         ((X, [0, 1]), "other-number-of-labels", {"inputs": 4, "labels": 2}),
         ((X, torch.eye(4)), "not-one-label", {"id": 0, "count": 4}),

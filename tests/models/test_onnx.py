@@ -6,12 +6,14 @@ import pickle
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.refusals import refused
 from torch import nn
 
+import smoothcert as sc
 from smoothcert.device.runtime import settle_dtype
 from smoothcert.errors import MissingExtra
 from smoothcert.models import load_classifier
@@ -224,3 +226,30 @@ def test_a_graph_that_centres_its_batch_is_refused_also_with_a_masked_class(tmp_
     )
     with refused("answer-changes"):
         check_classifier(loaded.module, 3, torch.rand(8, 1, 28, 28))
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+def test_a_graph_that_is_quantized_dynamically_needs_single_rows(
+    batch: int | None, tmp_path: Path
+) -> None:
+    """Its rows depend on each other by less than the checks tolerate, and its votes do not."""
+    onnx = pytest.importorskip("onnx")
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 3))
+    plain = onnx.load(export(module, tmp_path / "plain.onnx", batch=batch, shape=(16,)))
+    del plain.graph.value_info[:]  # the quantizer takes the shapes of the exporter for others
+    path = tmp_path / "dynamic.onnx"
+    quantization.quantize_dynamic(plain, path)
+    data = [(torch.full((16,), i / 4), 0) for i in range(3)]
+
+    def certify(**settings: Any) -> Any:
+        return sc.certify(f"onnx:{path}", data, sigma=0.25, plan=sc.Fixed(200), **settings)
+
+    if batch == 1:
+        assert len(certify()) == 3
+        return
+    with refused("dynamic-quantization", layer="DynamicQuantizeLinear"):
+        certify()
+    assert len(certify(stochastic=True)) == 3

@@ -96,3 +96,9 @@ def test_two_certain_or_two_impossible_classes_prove_nothing():
 def test_gaussian_noise_says_how_it_is_drawn():
     noise = Gaussian(0.5)
     assert (noise.draw, noise.deviation, noise.norm) == (Additive("normal", 0.5), 0.5, "l2")
+
+
+@pytest.mark.parametrize("sigma", [True, np.True_])
+def test_a_truth_value_is_no_sigma(sigma):
+    with refused("not-between", name="sigma"):
+        Gaussian(sigma)

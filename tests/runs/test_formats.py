@@ -267,3 +267,12 @@ def test_the_published_form_warns_that_it_loses_decided_radii(
     write_results(decided, tmp_path / "a.csv")
     write_results(iss_run, tmp_path / "b.tsv")
     assert not recwarn.list
+
+
+def test_a_card_shows_foreign_names_as_text(iss_run, altered):
+    hostile = "<img src=x onerror=alert(1)> [a](javascript:b) | `c`"
+    run = altered(iss_run, manifest=replace(iss_run.manifest, model=hostile, weights_hash=hostile))
+    body = write_results(run, format="card").decode().split("---", 2)[2]
+    shown = "&lt;img src=x onerror=alert(1)&gt; \\[a\\](javascript:b) \\| \\`c\\`"
+    assert "<img" not in body
+    assert body.count(shown) == 2

@@ -16,14 +16,14 @@ def above_half(x):
     return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
 
 
-def certify(out, **settings):
+def certify(out, data=DATA, **settings):
     defaults = {
         "noise": sc.Gaussian(0.25),
         "plan": sc.InputSpecific(1000),
         "device": "cpu",
         "batch": 200,
     }
-    return sc.certify(above_half, DATA, out=out, progress=sc.Progress(), **(defaults | settings))
+    return sc.certify(above_half, data, out=out, progress=sc.Progress(), **(defaults | settings))
 
 
 def rows(run):
@@ -124,3 +124,24 @@ def test_a_run_is_iterated_and_indexed_by_id(shards):
     assert 5 not in run
     with pytest.raises(KeyError, match="no certificate of input 5"):
         run[5]
+
+
+def test_a_shard_with_an_unreadable_input_goes_on_without_it_and_is_merged(tmp_path):
+    class Damaged(list):
+        fingerprint = "damaged"
+
+        def __getitem__(self, index):
+            if index == 4:
+                raise OSError("disk is broken")
+            return super().__getitem__(index)
+
+    data = Damaged(DATA)
+    even = certify(tmp_path / "even", data=data, shard="2/2")
+    with refused("unreadable-input", id=4):
+        certify(tmp_path / "odd", data=data, shard="1/2")
+    with refused("not-finished"):
+        sc.merge([tmp_path / "odd", even], out=tmp_path / "early")
+    odd = certify(tmp_path / "odd", data=data, ids=[i for i in range(0, 20, 2) if i != 4])
+    assert (odd.manifest.shard, odd.complete, odd.left_out) == ("1/2", True, 1)
+    merged = sc.merge([odd, even], out=tmp_path / "merged")
+    assert (len(merged), merged.left_out, merged.complete) == (19, 1, True)

@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
+import torch
+from tests.pages import render
 from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Gaussian
-from smoothcert.plans import Certificate, Combined, Fixed, Look, Price
+from smoothcert.noises import Discrete, Gaussian
+from smoothcert.plans import AtRadii, Certificate, Combined, Fixed, Look, Price
 from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.results import Results, p_correct, p_reached_by
+from smoothcert.runs.words import shortfall, summary
 from smoothcert.statistics import metrics
 
 
@@ -148,3 +151,46 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
 def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
     with refused("needs-run-on-disk"):
         task(iss_run)
+
+
+@pytest.mark.parametrize(
+    ("noise", "plan", "needed"),
+    [
+        (Discrete(0.6, 256, size=784), Fixed(1000), "a radius of 1 needs 99.87% of the votes"),
+        (Gaussian(0.5), AtRadii([0.5], 1000), "a radius of 0.5 needs 84.14% of the votes"),
+    ],
+)
+def test_a_class_that_wins_the_vote_by_too_little_is_not_said_to_lose_it(
+    noise, plan, needed, tmp_path
+):
+    """Radii with steps, and radii that are decided, need more than a majority."""
+    votes = {3: 98, 5: 2} if isinstance(noise, Discrete) else {3: 70, 5: 30}
+
+    def model(x):
+        share = votes[3] / 100
+        # The first coordinate of the noise alone decides, so the share is nearly exact.
+        border = torch.special.ndtri(torch.tensor(share)) * 0.5
+        wins = x[:, 0] < border if isinstance(noise, Gaussian) else _scattered(x) < share
+        return torch.stack([wins, ~wins], 1).float()
+
+    data = [(np.zeros(784, np.float32), 0) for _ in range(4)]
+    settings = {"noise": noise, "plan": plan, "device": "cpu", "dtype": "float32", "batch": 500}
+    run = sc.certify(model, data, **settings, progress=sc.Progress(), out=tmp_path / "run")
+    assert run.abstained.all()
+    assert needed in summary(run)
+    page = render([run])
+    assert needed in page
+    assert "provably wins the vote" not in page
+    assert p_reached_by(run, 0.5) is None
+
+
+def _scattered(x):
+    """A number in [0, 1) that any change of x changes by chance."""
+    weights = torch.arange(1, 1 + x.shape[1]) * 0.618
+    return (x @ weights * 997.7) % 1
+
+
+def test_a_majority_is_enough_where_radii_have_no_steps():
+    assert shortfall(Gaussian(0.5), None) == "no class provably wins the vote"
+    assert shortfall(Discrete(0.8), (0.0, 1.0)) == "no class provably wins the vote"
+    assert "radius of 1 needs 87.51%" in shortfall(Discrete(0.8), None)

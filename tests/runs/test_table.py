@@ -343,7 +343,7 @@ def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
     assert table([paths[0]], reference=paths[1]).rows[0].mad == 0
 
 
-@pytest.mark.parametrize("wrong", [[3], [None], ["no/such/folder"]])
+@pytest.mark.parametrize("wrong", [[3], [None], 5, None, ["no/such/folder"]])
 def test_what_is_no_run_is_one_sentence(wrong):
     with pytest.raises(InvalidInput, match=r"expected runs|does not exist"):
         table(wrong)
@@ -356,3 +356,9 @@ def test_a_table_shows_in_a_notebook(iss_run, fixed_run, altered):
     assert shown.count("<tr>") == 3
     assert "<b>" in shown
     assert repr(made) == made.render()
+
+
+def test_one_radius_is_as_good_as_a_list(iss_run):
+    assert table(iss_run, radii=0.25).radii == (0.25,)
+    with refused("not-at-least", name="each radius"):
+        table(iss_run, radii="x")

@@ -17,6 +17,7 @@ from smoothcert._registry import describe
 from smoothcert.plans import Case
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Progress
+from smoothcert.tasks.survey import Forecast
 
 RNG = np.random.default_rng(0)
 DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((120, 4))]
@@ -140,6 +141,16 @@ def test_a_budget_that_is_too_small_is_refused_with_the_least_that_would_do(tmp_
         certify(budget=1_000, out=tmp_path)
     least = int(re.search(r"budget=(\d+)", str(error.value))[1])
     assert spent(certify(budget=least, out=tmp_path)) <= least
+
+
+def test_the_least_that_would_do_is_not_refused_again(tmp_path):
+    """Where an input needs thousands of samples, more samples mean a larger pilot and survey."""
+    settings = {"noise": sc.Discrete(0.6, 256), "data": [np.full(6, 0.2)] * 30}
+    settings["plan"] = sc.Fixed(100_000)
+    with refused("budget-too-small", inputs=30) as error:
+        certify(budget=1_000, **settings)
+    least = int(re.search(r"budget=(\d+)", str(error.value))[1])
+    assert len(certify(budget=least, **settings)) == 30
 
 
 def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
@@ -432,3 +443,7 @@ def test_a_budget_that_was_changed_afterwards_is_found(spent_budget, tmp_path, s
     with Journal(tmp_path, write=True) as journal:
         journal.write_manifest({"budget": {**budget, "samples": samples}})
     assert sc.audit(tmp_path, redraw=0, data=DATA).findings
+
+
+def test_minutes_of_a_forecast_have_no_exponent():
+    assert "1,830 minutes" in str(Forecast(10, 1.1e8, 0.1, rate=1_000))

@@ -1,19 +1,25 @@
 import errno
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.pages import render
 from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
+from smoothcert.report.case import write_case
+from smoothcert.runs.comparison import compare_runs
+from smoothcert.runs.formats import write_results
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Display, Progress
+from smoothcert.runs.words import summary
 from smoothcert.tasks.audit import audit
 
 RNG = np.random.default_rng(0)
@@ -152,7 +158,14 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
     easy = certify(tmp_path, data=Damaged(), ids="0-4,31-39")
     assert (len(easy), easy.asked, easy.complete) == (39, 39, True)
     assert easy.left_out == 1
-    assert not audit(tmp_path, redraw=0).findings
+    audited = audit(tmp_path, redraw=0)
+    assert (audited.findings, audited.left_out) == ((), 1)
+    case = write_case(tmp_path, audited, tmp_path.with_suffix(".html")).read_text()
+    card, board = (write_results(easy, format=name, radii=[0.1]) for name in ("card", "sok"))
+    other = certify(tmp_path.with_suffix(".other"), data=Damaged(), ids="0-29,31-39")
+    notes = " ".join(compare_runs(easy, other, radius=[0.1]).sentences)
+    for text in (case, card.decode(), board.decode(), notes, render([easy]), summary(easy)):
+        assert "1 input could not be read, left out" in text
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -263,6 +276,38 @@ def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
         certify(tmp_path, model, plan=sc.Fixed(2000))
 
 
+@pytest.mark.parametrize("plan", [sc.Fixed(2000), sc.Fixed(2000, known_labels=True)])
+def test_a_change_is_noticed_at_the_end_of_the_shortest_run(tmp_path, plan):
+    class Drifting(Progress):
+        """Moves the border of the model after the last certificate."""
+
+        def update(self, certificate, status):
+            border[0] = 0.9
+
+    border = [0.5]
+
+    def model(x):
+        return torch.stack([border[0] - x[:, 0], x[:, 0] - border[0]], 1)
+
+    with refused("other-votes"):
+        certify(tmp_path, model, ids=[0], plan=plan, progress=Drifting())
+
+
+def test_a_reduced_format_that_nobody_chose_is_told(tmp_path, capsys):
+    """The same network as a function, or as an ONNX graph, runs in float32."""
+    network = nn.Linear(6, 2).eval()
+    settings = {"dtype": "auto", "plan": sc.Fixed(100), "ids": range(4), "data": DATA}
+    module = certify(tmp_path / "module", network, **settings)
+    told = f'the model runs in {module.manifest.dtype} (in full precision: dtype="float32")'
+    assert (told in capsys.readouterr().err) == (module.manifest.dtype != "float32")
+    function = certify(tmp_path / "function", lambda x: network(x), **settings)
+    assert function.manifest.dtype == "float32"
+    assert "the model runs in" not in capsys.readouterr().err
+    other = replace(function, manifest=replace(function.manifest, dtype="float64"))
+    notes = compare_runs(function, other, radius=0.1).notes
+    assert any("ran in float32" in note and "in float64" in note for note in notes)
+
+
 def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
     settings = {"sigma": 0.25, "plan": PLAN, "limit": 2, "device": "cpu", "batch": 500}
     assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [
@@ -274,7 +319,10 @@ def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
 def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
     settings = {"sigma": 0.25, "plan": sc.Fixed(100), "limit": 2, "device": "cpu", "joint": True}
     run = sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, out=tmp_path, **settings)
-    assert (run.manifest.data, run.noise.short) == ("fashion-mnist", "grid-gaussian:0.25")
+    assert run.noise.short == "grid-gaussian:0.25"
+    # What is published about them must not pass for results on the labels of the data set.
+    assert run.manifest.data == "fashion-mnist with given labels"
+    assert b"fashion-mnist with given labels" in write_results(run, format="card", radii=[0.1])
 
 
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):
@@ -339,7 +387,6 @@ def test_only_what_is_certified_must_be_readable(tmp_path, damaged):
     chosen = [4, 6]
     run = certify(tmp_path, data=data, ids=chosen)
     assert rows(run) == rows(certify(tmp_path.parent / f"whole{damaged}", ids=chosen))
-    assert len(set(data.read)) < 25
     assert certify(tmp_path, data=data, ids=[4, 6, 8]).complete
 
 
@@ -532,6 +579,27 @@ def test_a_path_is_as_good_as_its_name_and_a_moved_file_resumes(tmp_path):
     sc.certify("fashion-cnn", tmp_path / "x.npz", limit=2, **settings)
     moved = (tmp_path / "x.npz").rename(tmp_path / "moved.npz")
     assert len(sc.certify("fashion-cnn", str(moved), limit=2, **settings)) == 2
+
+
+def test_data_that_runs_code_of_the_user_is_the_same_by_the_rule_of_its_run(tmp_path):
+    class Lazy:
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, index):
+            return self.rows[index]
+
+    other = Lazy([*DATA[:1], (DATA[1][0] * 0.9, DATA[1][1]), *DATA[2:]])
+    certify(tmp_path, data=Lazy(DATA), limit=3)
+    with refused("other-configuration", names=["data_hash"]):
+        certify(tmp_path, data=other, limit=4)
+    with Journal(tmp_path, write=True) as journal:  # version 1.0 hashed 16 inputs
+        journal.write_manifest({"data_hash": journal.manifest().data_hash.split(";")[0]})
+    assert len(certify(tmp_path, data=Lazy(DATA), limit=4)) == 4
+    assert not audit(tmp_path, redraw=1, model=above_half, data=Lazy(DATA)).findings
 
 
 def test_a_list_with_one_other_input_is_another_one(tmp_path):

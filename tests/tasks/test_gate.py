@@ -1,8 +1,11 @@
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+import torch
 from tests.refusals import refused
 
+import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Fixed, InputSpecific
 from smoothcert.runs.journal import Journal
@@ -211,3 +214,18 @@ def test_what_the_confidence_was_meant_to_be_is_said(run):
     with refused("not-a-confidence", name="confidence", value=0.05) as raised:
         gate(run.path, {"inputs": 40, "confidence": 0.05})
     assert str(raised.value).endswith("got 0.05: for an alpha of 0.05, write 0.95")
+
+
+def test_copies_of_an_input_count_once(tmp_path):
+    def model(x):
+        return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+    inputs = np.concatenate([np.full((400, 2), 0.1), [[0.2, 0.3], [0.9, 0.3]]])
+    settings = {"sigma": 0.1, "plan": Fixed(200), "device": "cpu", "progress": sc.Progress()}
+    run = sc.certify(model, (inputs, np.zeros(402, int)), **settings, out=tmp_path)
+    assert run.manifest.copies == tuple(range(1, 400))
+    checked = gate(run, {"inputs": 4, "certified_accuracy": {0.1: 60}})
+    assert checked.outcome == "undecided"
+    assert checked.rules[0].reason == "3 inputs, and 399 copies, which do not count"
+    assert "66.7% of 3 inputs" in checked.rules[1].reason
+    assert any("399 inputs repeat others" in note for note in compare(run, run).notes)

@@ -233,9 +233,14 @@ def outside(x: Any, *, name: str, stacklevel: int) -> bool:
     high = values.max(initial=-np.inf, where=finite)
     if not (low < 0 or high > 1):
         return False
-    warnings.warn(
+    message = (
         f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the "
-        "units of these values",
-        stacklevel=stacklevel + 1,
+        "units of these values"
     )
+    if np.all(values == np.floor(values), where=finite):
+        message += (
+            ". All are whole numbers: if they number tokens or categories, a distance between them "
+            "means nothing, and no l1 or l2 radius is about replaced ones; smooth their embeddings"
+        )
+    warnings.warn(message, stacklevel=stacklevel + 1)
     return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -126,16 +127,35 @@ def read_first(read: Callable[[int], Read], count: int) -> Read:
     raise first_error or InvalidInput("no-data", "the data is empty")
 
 
-def hashed_inputs(count: int, *, size: int | None) -> list[int]:
-    """The inputs in the fingerprint of a data set.
+def repeated_inputs(dataset: Dataset, ids: Sequence[int]) -> list[int]:
+    """The inputs that are copies of earlier ones. Of large data, none are searched."""
+    size = len(ids) * first_readable(dataset).nbytes
+    if size > _FULLY_HASHED_BYTES:
+        return []
+    seen: set[bytes] = set()
+    copies = []
+    for id in sorted(ids):
+        try:
+            content = np.ascontiguousarray(values_of(dataset, id))
+        except Exception:  # it is reported when its turn comes
+            continue
+        digest = hashlib.sha256(content.data).digest()
+        if digest in seen:
+            copies.append(id)
+        seen.add(digest)
+    return copies
 
-    These are all inputs, or a few evenly spaced ones if hashing all would take minutes.
+
+def hashed_inputs(count: int, *, size: int) -> list[int]:
+    """The inputs in the fingerprint of a data set: all, or a few evenly spaced ones if it is large.
 
     Args:
         count: The number of inputs.
-        size: The size of all inputs in bytes; None if reading an input runs code of the user.
+        size: The size of all inputs in bytes.
     """
-    number = min(count, _HASHED_INPUTS)
-    if size is not None and size <= _FULLY_HASHED_BYTES:
-        number = count
-    return sorted({round(i) for i in np.linspace(0, count - 1, number)})
+    return list(range(count)) if size <= _FULLY_HASHED_BYTES else spaced_inputs(count)
+
+
+def spaced_inputs(count: int) -> list[int]:
+    """A few evenly spaced inputs."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, _HASHED_INPUTS))})

@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from smoothcert import _check
+from smoothcert._agreement import ALL_INPUTS
 from smoothcert._check import NO_CLASS
 from smoothcert._user_errors import user_errors
 from smoothcert.data.arrays import ArrayDataset, outside
-from smoothcert.data.base import Dataset, first_readable, hashed_inputs
+from smoothcert.data.base import Dataset, first_readable, hashed_inputs, spaced_inputs
 from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput
 
@@ -112,13 +113,18 @@ class WrappedDataset:
     def fingerprint(self) -> str:
         """The hash of inputs and labels.
 
-        Data in memory is hashed completely unless it is large. Other data runs code of the user for
-        each input and may read files, so only a few inputs are read. An input that cannot be read
-        is hashed as such: it must not stop a run that does not certify it.
+        An input that cannot be read is hashed as such: it must not stop a run that does not certify
+        it. Version 1.0 hashed a few inputs of data that runs code of the user. This hash comes
+        first, so that its runs can still be compared; see `same_data`.
         """
+        hashed = hashed_inputs(len(self), size=len(self) * first_readable(self).nbytes)
+        before = hashed if self.in_memory else spaced_inputs(len(self))
+        first = self._hash(before)
+        return first if hashed == before else first + ALL_INPUTS + self._hash(hashed)
+
+    def _hash(self, ids: Sequence[int]) -> str:
         digest = hashlib.sha256(str(len(self)).encode())
-        size = len(self) * first_readable(self).nbytes if self.in_memory else None
-        for index in hashed_inputs(len(self), size=size):
+        for index in ids:
             try:
                 x, label = self[index]
             except InvalidInput:
@@ -149,8 +155,9 @@ class LabelledDataset:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the data set and the labels."""
-        both = f"{self._data.fingerprint} {self.labels.tolist()}"
-        return hashlib.sha256(both.encode()).hexdigest()
+        hashes = self._data.fingerprint.split(ALL_INPUTS)
+        both = [f"{inputs} {self.labels.tolist()}".encode() for inputs in hashes]
+        return ALL_INPUTS.join(hashlib.sha256(content).hexdigest() for content in both)
 
 
 def _copy(names: Sequence[str], source: object, target: object) -> None:
@@ -258,13 +265,24 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
         not isinstance(loader.sampler, samplers)
         or type(loader.batch_sampler) is not torch_data.BatchSampler
         or loader.collate_fn is not torch_data.default_collate
+        or not _has_every_input(loader)
     ):
         raise InvalidInput(
             "unusual-loader",
-            "a DataLoader over a stream, or with a sampler or a collate_fn of its own, does not say "
-            "which inputs to certify: give a data set, or a torch.utils.data.Subset of it",
+            "a DataLoader over a stream or a part of its data, or with a sampler or a collate_fn of "
+            "its own, does not say which inputs to certify: give a data set, or a "
+            "torch.utils.data.Subset of it",
         )
     return loader.dataset
+
+
+def _has_every_input(loader: torch_data.DataLoader[Any]) -> bool:
+    """Whether a loader with a usual sampler hands out every input once."""
+    inputs = len(loader.dataset)  # type: ignore[arg-type]
+    dropped = inputs % (loader.batch_size or 1) if loader.drop_last else 0
+    with_replacement = getattr(loader.sampler, "replacement", False)
+    sampler: Any = loader.sampler
+    return len(sampler) == inputs and not dropped and not with_replacement
 
 
 def _is_array(value: Any) -> bool:

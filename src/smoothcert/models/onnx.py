@@ -46,6 +46,8 @@ class OnnxModule(nn.Module):
         self.input_type = _TYPES[inputs[0].type]
         self.own_dtype = str(self.input_type).removeprefix("torch.")
         self.batch, *shape = map(_fixed, inputs[0].shape)
+        # In a batch of one row, there are no others that it could depend on.
+        self.dynamic_operation = None if self.batch == 1 else _dynamic_operation(path)
         self.input_shape = tuple(size for size in shape if size) if all(shape) else None
         output = session.get_outputs()[0]
         self.output_name: str = output.name
@@ -155,7 +157,7 @@ def _locations(path: Path) -> list[str]:
     import onnx
 
     model = onnx.load(path, format="protobuf", load_external_data=False)
-    entries = [entry for tensor in _tensors(model) for entry in tensor.external_data]
+    entries = [entry for tensor in _parts(model, "TensorProto") for entry in tensor.external_data]
     locations = {entry.value for entry in entries if entry.key == "location"}
     for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
@@ -168,12 +170,22 @@ def _locations(path: Path) -> list[str]:
     return sorted(location for location in locations if (path.parent / location).is_file())
 
 
-def _tensors(message: Any) -> Iterator[Any]:
-    """All tensors in a part of an ONNX file, also in subgraphs, functions and attributes."""
-    if message.DESCRIPTOR.name == "TensorProto":
+def _dynamic_operation(path: Path) -> str | None:
+    """An operation that scales a batch by its largest value; None if the graph has none."""
+    import onnx
+
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    operations = [node.op_type for node in _parts(model, "NodeProto")]
+    return next((name for name in operations if name.startswith("DynamicQuantize")), None)
+
+
+def _parts(message: Any, kind: str) -> Iterator[Any]:
+    """All tensors or nodes of an ONNX file, also those in subgraphs, functions and attributes."""
+    if message.DESCRIPTOR.name == kind:
         yield message
+    if message.DESCRIPTOR.name == "TensorProto":
         return
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in [value] if hasattr(value, "ListFields") else value:
-                yield from _tensors(part)
+                yield from _parts(part, kind)

@@ -304,7 +304,8 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
     With seeds of their own, rows are classified one at a time, and a layer may use random numbers.
     """
     kind = type(part)
-    dynamic = ".quantized.dynamic" in kind.__module__
+    operation = getattr(part, "dynamic_operation", None)  # of an ONNX file
+    dynamic = operation is not None or ".quantized.dynamic" in kind.__module__
     if isinstance(part, torch.jit.ScriptModule):
         kind = getattr(nn, part.original_name, kind)
         dynamic = bool(_DYNAMIC_OPERATION.search(getattr(part, "code", "")))
@@ -321,7 +322,7 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
             "{layer} is quantized dynamically: it scales a batch by the largest value in it, so "
             "the answer for an input depends on the other rows; quantize statically, or give "
             "{stochastic}, which classifies inputs one at a time",
-            layer=kind.__name__,
+            layer=operation or kind.__name__,
             stochastic=setting("stochastic", True),
         )
 

@@ -52,6 +52,7 @@ from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
+from smoothcert.runs.words import shortfall
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -212,6 +213,7 @@ def environment() -> Environment:
         "p_reached_by": p_reached_by,
         "promise": promise,
         "share": "{:.1%}".format,
+        "shortfall": shortfall,
         "uncertified": uncertified,
         "units": units,
     }

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert._agreement import same_data
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
 from smoothcert.runs.words import caveat_of_budget
@@ -368,7 +369,7 @@ def _check_comparable(a: Results, b: Results) -> None:
     """Refuse results that cannot be compared."""
     check_finished(a)
     check_finished(b)
-    if a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash:
+    if a.manifest and b.manifest and not same_data(a.manifest.data_hash, b.manifest.data_hash):
         raise _refusal(
             "other-data",
             a,
@@ -437,16 +438,30 @@ def _asked_for(results: Results, name: str) -> Any:
     return getattr(results.manifest.requested_plan, name)
 
 
+def _notes_on_run(run: Results) -> Iterator[str]:
+    if run.left_out:
+        yield f"{run.name}: {run.left_out_in_words}; nothing is known about these."
+    if run.manifest is not None and run.manifest.copies:
+        yield (
+            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, so "
+            "intervals are too narrow."
+        )
+    rough = caveat_of_budget(run)
+    if rough is not None:
+        yield f"{rough}."
+
+
 def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
     """What a reader of the comparison should know."""
     if common < max(len(a), len(b)):
         yield (
             f"Of {len(a):,} and {len(b):,} inputs, only the {common:,} that both have are compared."
         )
-    for r in (a, b):
-        rough = caveat_of_budget(r)
-        if rough is not None:
-            yield f"{rough}."
+    yield from _notes_on_run(a)
+    yield from _notes_on_run(b)
+    formats = [r.manifest.dtype for r in (a, b) if r.manifest is not None]
+    if len(set(formats)) > 1:
+        yield f"{a.name} ran in {formats[0]} and {b.name} in {formats[1]}: votes may differ by it."
     first = a.certified_by
     second = b.certified_by
     if first is None or second is None:

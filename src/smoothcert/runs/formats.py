@@ -8,10 +8,12 @@ spreadsheets can open the table. Parquet has them in the metadata of its schema,
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import ROUND_FLOOR, Decimal
@@ -141,7 +143,9 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
         results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
         radius: The radius that was tested, for logs that only say whether it was proved.
     """
-    sources = [results] if isinstance(results, (str, Path, Results)) else list(results)
+    sources: list[Any] = [results]
+    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+        sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
     opened = distinct_names([read_results(r, radius=radius) for r in sources])
@@ -417,7 +421,12 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    environment.filters |= {"quoted": json.dumps, "percent": _percent, "caveat": caveat}
+    environment.filters |= {
+        "quoted": json.dumps,
+        "percent": _percent,
+        "caveat": caveat,
+        "text": _markdown_text,
+    }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(r=results, rows=rows, **values).encode()
 
@@ -437,6 +446,12 @@ def _check_reportable(results: Results) -> str:
 def _plain(radius: float) -> str:
     """A radius with all of its digits: rounding could make it larger."""
     return str(float(radius)).removesuffix(".0")
+
+
+def _markdown_text(value: object) -> str:
+    """A value in Markdown, where foreign names must not become tags, links or cells of a table."""
+    text = html.escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\\[\]`|])", r"\\\1", text)
 
 
 def _percent(share: float, digits: int = 2) -> str:

@@ -22,7 +22,7 @@ from typing import (
     is_typeddict,
 )
 
-from smoothcert._agreement import Answer, same_answers
+from smoothcert._agreement import Answer, same_answers, same_data
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
@@ -50,7 +50,7 @@ _NOT_SETTINGS = (
         "circumstances",
         "shard",
     ),
-    *("values", "spending", "until_clear", "unreadable", "in_memory"),
+    *("values", "spending", "until_clear", "unreadable", "copies", "in_memory"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -115,6 +115,7 @@ class Manifest:
         spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
         until_clear: Whether inputs were added until the difference from another run was clear.
         unreadable: Inputs that could not be read. They are left out unless they are asked for again.
+        copies: Inputs that are copies of earlier ones. They are no evidence about other inputs.
         in_memory: What the user had in memory, so that the name of the data does not lead to it: "data" or "labels".
     """
 
@@ -146,6 +147,7 @@ class Manifest:
     spending: SpendingEntry | None = None
     until_clear: bool = False
     unreadable: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
     in_memory: str = ""
 
     @property
@@ -221,9 +223,10 @@ class Manifest:
             {**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain())
         )
         ignored = set(_NOT_SETTINGS).difference(also)
-        for name, content in (("model", "weights_hash"), ("data", "data_hash")):
-            if now[content] and now[content] == there[content]:
-                ignored.add(name)
+        if now["weights_hash"] and now["weights_hash"] == there["weights_hash"]:
+            ignored.add("model")
+        if same_data(self.data_hash, recorded.data_hash):
+            ignored |= {"data", "data_hash"}
         if self.denoiser is None or recorded.denoiser is None:
             for values in (now, there):
                 values["denoiser"] = values["denoiser"] and values["denoiser"]["name"]
@@ -249,7 +252,6 @@ class Manifest:
             same = (
                 m.model,
                 m.weights_hash,
-                m.data_hash,
                 m.seed,
                 m.device,
                 m.dtype,
@@ -259,6 +261,8 @@ class Manifest:
             )
             return (*same, m.denoiser and m.denoiser["hash"])
 
+        if not same_data(self.data_hash, other.data_hash):
+            return False
         return draws(self) == draws(other) and same_answers(self.answers, other.answers)
 
 
@@ -317,7 +321,7 @@ def _is_plain(value: Any, hint: Any) -> bool:
 
 def _read_entry(entry: str, value: Any, hint: Any) -> Any:
     """An entry of a manifest, from its value in JSON."""
-    if entry in ("ids", "unreadable"):
+    if entry in ("ids", "unreadable", "copies"):
         return tuple(expand_ids(value))
     if entry in ("noise", "plan"):
         check_type(value, Mapping[str, Any])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from smoothcert._agreement import same_data
 from smoothcert.data import Dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.runs.manifest import Manifest
@@ -20,7 +21,7 @@ def dataset_of(
     if given is None:
         return _recorded_dataset(recorded)
     hashes = {manifest.data_hash for manifest in recorded}
-    if None not in manifests and given.fingerprint not in hashes:
+    if None not in manifests and not any(same_data(given.fingerprint, h) for h in hashes):
         raise InvalidInput(
             "other-data",
             "{data} is not the data that the runs were made on: leave it out, or give theirs",

@@ -28,6 +28,8 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
 
 _UNKNOWN = {np.int64: NO_CLASS, np.float64: np.nan}
 """What stands in a column where a certificate has no value."""
+_MAJORITY = 0.501
+"""One half, and what the rounding of a noise may add to it."""
 _FIRST_SHOWN = ("id", "label", "prediction", "correct")
 
 
@@ -228,6 +230,13 @@ class Results:
         return len(set(self.manifest.unreadable).difference(self.manifest.ids))
 
     @property
+    def left_out_in_words(self) -> str:
+        """How many inputs could not be read, in words; empty if all could."""
+        if not self.left_out:
+            return ""
+        return f"{number_of(self.left_out, 'input')} could not be read, left out"
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
         return len(self) >= self.asked
@@ -419,11 +428,31 @@ def share_above_band(results: Results, p: ArrayLike) -> Interval:
 
 
 def p_reached_by(results: Results, share: float) -> float | None:
-    """The largest p that this share of all inputs reaches, as in 0.5; None if votes are unknown."""
+    """The largest p that this share of all inputs reaches, as in 0.5; None if votes are unknown.
+
+    It is also unknown where it would be about inputs that may have won the vote, and yet have no
+    certificate.
+    """
     if not np.any(results.counted):
         return None
     inputs = max(math.ceil(share * len(results)), 1)
-    return float(np.sort(np.nan_to_num(p_correct(results)))[-inputs])
+    reached = float(np.sort(np.nan_to_num(p_correct(results)))[-inputs])
+    more_than_majority = least_certificate(results.noise, results.decided_radii) is not None
+    return None if reached == 0 and more_than_majority else reached
+
+
+def least_certificate(
+    noise: Noise | None, radii: Sequence[float] | None
+) -> tuple[float, float] | None:
+    """The smallest radius that an input can get, and the probability of the class that it needs.
+
+    None if a majority is enough. It is not if radii have steps, or if the plan decides other `radii`.
+    """
+    if noise is None:
+        return None
+    radius = min(radii) if radii else np.nextafter(0.0, 1.0)
+    p = float(noise.probability(radius))
+    return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
 
 
 def certified_radii(results: Results) -> dict[str, float] | None:

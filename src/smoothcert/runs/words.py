@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from math import ceil
 
 from smoothcert.errors import number_of
+from smoothcert.noises import Noise
 from smoothcert.plans import Price
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results, certified_radii, usual_radii
+from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import confidence, round_down
 
@@ -28,6 +30,8 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
     """
     lines = [_inputs(run), _robustness(run, radii), _costs(run, seconds)]
     lines.append(caveat(run.plan) or all_together(run))
+    if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
+        lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii)}")
     missing = int(run.missing.sum())
     if missing:
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
@@ -46,9 +50,7 @@ def _inputs(run: Run) -> str:
         parts.append(f"ACR {round_down(run.acr)}{at_radii} ({run.noise.norm})")
         if run.unlabelled:
             parts.append(f"{run.unlabelled:,} without a label counted as 0")
-    if run.left_out:
-        parts.append(f"{run.left_out:,} unreadable and left out")
-    return ", ".join(parts)
+    return ", ".join(filter(None, [*parts, run.left_out_in_words]))
 
 
 def _robustness(run: Run, radii: Sequence[float] | None) -> str:
@@ -98,6 +100,19 @@ def caveat_of_budget(results: Results) -> str | None:
     return (
         f"{results.name} had a budget: later inputs got the samples that earlier ones left, so "
         "intervals over inputs are rough"
+    )
+
+
+def shortfall(noise: Noise | None, radii: Sequence[float] | None) -> str:
+    """Why an input has no certificate. A class may win the vote, and have too few votes for one."""
+    least = least_certificate(noise, radii)
+    if least is None:
+        return "no class provably wins the vote"
+    radius, p = least
+    percent = ceil(10_000 * p) / 100
+    return (
+        f"no class provably wins by enough: a radius of {radius:g} needs {percent:g}% of the votes "
+        "against a single rival"
     )
 
 

@@ -222,7 +222,9 @@ def continued(
     ids = wanted.ids
     if not set(recorded.ids) <= set(wanted.ids):
         ids = recorded.ids
-    return replace(recorded, **places, shard=wanted.shard or recorded.shard, ids=ids)
+    copies = tuple(sorted({*wanted.copies, *recorded.copies}))
+    shard = wanted.shard or recorded.shard
+    return replace(recorded, **places, shard=shard, ids=ids, copies=copies)
 
 
 def _check_same_settings(wanted: Manifest, recorded: Manifest, folder: Path) -> None:

@@ -72,6 +72,7 @@ class Audit:
         plans_checked: Whether the plan of every certificate was checked. Where a budget sets it, it
             is derived again. This cannot be done for runs of version 1.0 with minutes, because the
             clock decided about their plans.
+        left_out: Inputs that could not be read, so that the run has no certificates of them.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
     """
 
@@ -81,6 +82,7 @@ class Audit:
     findings: tuple[Finding, ...]
     labels_checked: bool = True
     plans_checked: bool = True
+    left_out: int = 0
     coverage: Coverage | None = None
 
     @property
@@ -170,6 +172,7 @@ def audit(
         findings=tuple(sorted(findings, key=lambda finding: finding.id)),
         labels_checked=dataset is not None,
         plans_checked=manifest.budget is None or can_be_derived(manifest),
+        left_out=len(set(manifest.unreadable).difference(manifest.ids)),
         coverage=coverage,
     )
 

@@ -123,7 +123,9 @@ class Budget:
 
     def too_small(self, inputs: int, least: int, seen: Survey, padding: int) -> InvalidInput:
         """The error for a budget that is too small; `least` is what every input needs."""
-        enough = setting("budget", seen.samples + inputs * least)
+        # A larger budget may have a larger survey.
+        with_survey = ceil(inputs * least / (1 - _SURVEY_SHARE))
+        enough = setting("budget", max(seen.samples + inputs * least, with_survey))
         if self.minutes is not None:
             missing = (inputs * least + padding) / seen.rate - self._seconds_left
             minutes = self.minutes + missing / 60 / _PLANNED_SHARE
@@ -209,11 +211,19 @@ class Spending:
         )
         total = budget.total(seen, padding)
         each = (total - seen.samples) / len(ids)
-        plan = _with_small_pilot(job.plan, each)
-        made = cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
-        if each < made._least:
-            raise budget.too_small(len(ids), made._least, seen, padding)
-        return made
+
+        def with_samples(samples: float) -> Spending:
+            plan = _with_small_pilot(job.plan, samples)
+            return cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
+
+        made = with_samples(each)
+        if each >= made._least:
+            return made
+        # More samples may mean a larger pilot, which needs more samples.
+        least = made._least
+        while with_samples(least)._least > least:
+            least = with_samples(least)._least
+        raise budget.too_small(len(ids), least, seen, padding)
 
     @classmethod
     def recorded(cls, manifest: Manifest) -> Spending:

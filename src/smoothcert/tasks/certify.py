@@ -41,8 +41,7 @@ from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
 from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
 
-_CHECKED_SHARE = 0.02
-"""How much a run may cost more for the check that the classifier has not changed meanwhile."""
+_REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
 """How much of the cost of a run a forecast without the run may cost."""
 
@@ -184,6 +183,12 @@ def _first_messages(request: Request, job: Job, run: RunWriter) -> Iterator[str]
         )
     if job.begun:
         yield f"going on with {number_of(len(job.begun), 'input')}: {job.plan}"
+    if run.manifest.copies:
+        copies = number_of(len(run.manifest.copies), "input")
+        yield f"copies of other inputs, which prove nothing more about others: {copies}"
+    dtype = job.subject.runtime.dtype
+    if run.recorded is None and request.smoothed.dtype == "auto" and dtype in _REDUCED_FORMATS:
+        yield f"the model runs in {dtype} (in full precision: {setting('dtype', 'float32')})"
     sigma = request.smoothed.sigma
     noise = job.subject.noise
     if run.recorded is None and sigma is not None and isinstance(noise, GridGaussian):
@@ -224,13 +229,11 @@ def _certify_on_disk(
             error.sentence + "; all finished inputs are saved, and the same command continues",
             **error.fields,
         ) from error.__cause__
-    sensitive = sensitive or run.sensitive_input()
-    if sensitive.looks[0].samples <= _CHECKED_SHARE * executor.status().counted:
-        try:
-            _check_votes(executor, sensitive)
-        except InvalidInput:
-            run.record(answers=[])  # no classifier has these, so nobody goes on with this run
-            raise
+    try:
+        _check_votes(executor, sensitive or run.sensitive_input())
+    except InvalidInput:
+        run.record(answers=[])  # no classifier has these, so nobody goes on with this run
+        raise
 
 
 def _sample(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -138,7 +138,7 @@ def gate(
             run=run.path,
         )
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
-    subject = _Subject(run, confidence, baseline, places)
+    subject = _Subject(_without_copies(run), confidence, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
@@ -186,11 +186,24 @@ def _completeness(run: Run) -> Iterator[Rule]:
         yield Rule("no input was left out", "undecided", reason)
 
 
+def _without_copies(run: Run) -> Run:
+    """The run with every input once: copies of an input say nothing more about others."""
+    copies = run.manifest.copies
+    if not copies:
+        return run
+    ids = tuple(id for id in run.manifest.ids if id not in set(copies))
+    return replace(run.only(~np.isin(run.id, copies)), manifest=replace(run.manifest, ids=ids))
+
+
 def _inputs(subject: _Subject, value: Any) -> Iterator[Rule]:
     least = _check.whole("inputs", value, least=1)
     count = len(subject.run)
     outcome: Outcome = "passes" if count >= least else "undecided"
-    yield Rule(f"at least {number_of(least, 'input')}", outcome, number_of(count, "input"))
+    reason = number_of(count, "input")
+    copies = len(subject.run.manifest.copies)
+    if copies:
+        reason += f", and {copies:,} copies, which do not count"
+    yield Rule(f"at least {number_of(least, 'input')}", outcome, reason)
 
 
 def _alpha(subject: _Subject, value: Any) -> Iterator[Rule]:

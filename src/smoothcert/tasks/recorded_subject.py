@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from torch import nn
 
-from smoothcert._agreement import same_answers
+from smoothcert._agreement import same_answers, same_data
 from smoothcert._settings import NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.errors import InvalidInput, either, setting
@@ -155,13 +155,13 @@ def _check_settings(manifest: Manifest) -> None:
 def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
     """Refuse other weights, other data, and a model that gives other answers."""
     classifier = recorded.subject.classifier
-    hashes = {
-        "denoiser's weights": (_hash(manifest.denoiser), _hash(classifier.denoiser)),
-        "weights": (manifest.weights_hash, classifier.weights_hash),
-        "data": (manifest.data_hash, recorded.dataset.fingerprint),
+    unchanged = {
+        "denoiser's weights": _hash(manifest.denoiser) == _hash(classifier.denoiser),
+        "weights": manifest.weights_hash == classifier.weights_hash,
+        "data": same_data(manifest.data_hash, recorded.dataset.fingerprint),
     }
-    for part, (before, now) in hashes.items():
-        if before != now:
+    for part, is_same in unchanged.items():
+        if not is_same:
             raise InvalidInput(
                 "changed-since",
                 "the {part} are not those that the run was made with: give those",

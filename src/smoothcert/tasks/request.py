@@ -9,6 +9,7 @@ from typing import Any
 
 from smoothcert._registry import check_recordable
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
+from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
@@ -74,11 +75,15 @@ class Request:
         everything = select_ids(len(dataset), **selection)
         if joint:
             plan = _with_alpha_over(plan, len(everything))
+        name = str(data) if isinstance(data, (str, Path)) else dataset.name
+        kept_in_memory = in_memory(data, dataset)
+        if kept_in_memory == "labels":
+            name += " with given labels"  # results for them are not results for the public labels
         return cls(
             smoothed,
             dataset,
-            str(data) if isinstance(data, (str, Path)) else dataset.name,
-            in_memory(data, dataset),
+            name,
+            kept_in_memory,
             plan,
             budget,
             everything,
@@ -142,6 +147,7 @@ class Request:
             answers=subject.answers(),
             settings=subject.recorded,
             budget=budget,
+            copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
             shard=self.shard,
         )
