@@ -487,7 +487,8 @@ def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> s
 
     table = drawn(titles, cells, ("run", "method"))
     here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
-    wide = Console(force_jupyter=False, width=1_000)  # wide enough that rich cuts no number to "0…"
+    # So wide that rich cuts no number to "0…".
+    wide = Console(force_jupyter=False, width=1_000)
     if here.is_terminal and wide.measure(table).maximum > here.width:
         # One column per run.
         heads, *rows = zip(titles, *cells, strict=True)

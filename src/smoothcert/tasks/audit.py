@@ -91,7 +91,7 @@ class Audit:
 
     @property
     def keeps_alpha(self) -> bool:
-        """Whether it is proved that the plan, and every plan that a budget made of it, keeps its alpha."""
+        """Whether it is proved that all plans of the run keep their alpha."""
         return self.plans_checked and self.coverage is not None and self.coverage.proved
 
     def plain(self) -> dict[str, Any]:

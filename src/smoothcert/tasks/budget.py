@@ -393,7 +393,7 @@ def _padding(plan: Plan, inputs: int, batch: int) -> int:
 
 
 def _with_small_pilot(plan: Plan, samples: float) -> Plan:
-    """The plan with a pilot that is a small part of the samples of an input, unless it was chosen."""
+    """The plan with a pilot of a small part of the samples of an input, unless it was chosen."""
     if not isinstance(plan, TwoStagePlan):
         return plan
     default = replace(plan, pilot=0).pilot
@@ -425,7 +425,8 @@ def as_recorded(plan: Plan, recorded: Plan) -> Plan:
     if type(plan) is not type(recorded):
         return plan
     names = _settings_of(plan).intersection(_SET_BY_BUDGET)
-    return replace(plan, **{name: getattr(recorded, name) for name in names})  # type: ignore[type-var]
+    settings = {name: getattr(recorded, name) for name in names}
+    return replace(plan, **settings)  # type: ignore[type-var]
 
 
 def _settings_of(plan: Plan) -> set[str]:

@@ -40,8 +40,9 @@ class Outcome:
     Args:
         samples: Average samples per input, pilots and abstentions included.
         acr: Average certified radius.
-        mad: The largest decline of a radius against the ceiling. None for a plan that decides radii,
-            and for one that bounds other classes: the ceiling is simulated with the usual bound.
+        mad: The largest decline of a radius against the ceiling. None for a plan that decides
+            radii, and for one that bounds other classes: the ceiling is simulated with the usual
+            bound.
         abstained: Share of inputs without a certificate.
         certified_accuracy: Certified accuracy by radius.
     """
@@ -102,11 +103,11 @@ class Population:
     """Inputs whose classes have known probabilities.
 
     Args:
-        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1, the
-            rest is the probability of an output that is not finite and votes for no class.
+        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1,
+            the rest is the probability of an output that is not finite and votes for no class.
         label: The label of each input as an index of these classes; -1 if it is none of them.
-        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated pilot
-            choose.
+        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated
+            pilot choose.
     """
 
     p: Array
