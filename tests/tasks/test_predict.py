@@ -84,7 +84,7 @@ def test_without_any_vote_it_abstains():
     [
         ({"alpha": 1}, "not-an-alpha"),
         ({"samples": 0}, "too-small"),
-        ({"samples": 19}, "too-few-samples"),
+        ({"samples": 19}, "never-settled"),
         ({"milliseconds": -1}, "not-at-least"),
     ],
 )

@@ -335,31 +335,39 @@ def _curve(a: Results, b: Results, alpha: float) -> Curve:
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
     """The radii to compare at. Plans that decide radii know nothing about others."""
-    decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
-    common = sorted(set.intersection(*decided)) if decided else None
-    if common == []:
-        raise _refusal(
-            "no-common-radius", a, b, "they decide different radii; certify both at the same"
-        )
+    decided = _decided_by_both(a, b)
     if radius is None:
-        return common or usual_radii([a, b])
+        return decided or usual_radii([a, b])
     radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
     if not radii:
         raise InvalidInput(
             "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
         )
-    undecided = [r for r in radii if common is not None and r not in common]
-    if undecided:
-        raise InvalidInput(
-            "undecided-radius",
-            "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
-            "decide, {radii}",
-            a=a.name,
-            b=b.name,
-            radius=undecided[0],
-            radii=", ".join(f"{r:g}" for r in common or ()),
-        )
+    for r in radii:
+        if decided is not None and r not in decided:
+            raise InvalidInput(
+                "undecided-radius",
+                "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
+                "decide, {radii}",
+                a=a.name,
+                b=b.name,
+                radius=r,
+                radii=", ".join(f"{r:g}" for r in decided),
+            )
     return radii
+
+
+def _decided_by_both(a: Results, b: Results) -> list[float] | None:
+    """The radii that both plans decide; None if neither decides radii."""
+    decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
+    if not decided:
+        return None
+    common = sorted(set.intersection(*decided))
+    if not common:
+        raise _refusal(
+            "no-common-radius", a, b, "they decide different radii; certify both at the same"
+        )
+    return common
 
 
 def _refusal(code: str, a: Results, b: Results, why: str, **fields: Any) -> InvalidInput:

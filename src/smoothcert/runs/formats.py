@@ -225,13 +225,15 @@ def write_results(
         )
         warnings.warn(lossy, stacklevel=2)
     content = _content(results, format, radii)
-    if path is not None:
-        reads = [] if results.path is None else [results.path, beside(results.path)]
-        if format == "csv":
-            check_output(beside(path), reads=reads)
+    if path is None:
+        return content
+    reads = [] if results.path is None else [results.path, beside(results.path)]
+    if format != "csv":
         write_output(path, content, reads=reads)
-        if format == "csv":
-            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
+        return content
+    check_output(beside(path), reads=reads)
+    write_output(path, content, reads=reads)
+    write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
 
 

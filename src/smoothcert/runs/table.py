@@ -215,10 +215,8 @@ class Table:
         there, the best value beats another run by more than chance, and values that chance could
         explain are best as well.
         """
-        if column.best is None or not column.number(row):
-            return False
-        rivals = [r for r in self.rows if (r is row or _comparable(r, row)) and column.competes(r)]
-        if len(rivals) < 2:
+        rivals = [r for r in self.rows if _comparable(r, row) and column.competes(r)]
+        if column.best is None or not column.number(row) or len(rivals) < 2:
             return False
         if column.averaged is None:
             return column.text(row) == column.text(column.best(rivals, key=column.number))
@@ -284,6 +282,8 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
 
 def _comparable(a: Row, b: Row) -> bool:
     """Whether two runs have the same inputs, noise, alpha and bound."""
+    if a is b:
+        return True
     same_inputs = np.array_equal(a.run.id, b.run.id) and np.array_equal(a.run.label, b.run.label)
     return same_inputs and a.rules == b.rules
 

@@ -226,7 +226,8 @@ class Spending:
         seen = Survey(surveyed_votes(manifest), entry["survey"], entry["rate"])
         # Inputs that could not be read keep their place in the order.
         ids = [*{*manifest.ids, *manifest.unreadable}]
-        plan = _with_small_pilot(manifest.requested_plan, (total - seen.samples) / len(ids))
+        each = (total - seen.samples) / max(len(ids), 1)
+        plan = _with_small_pilot(manifest.requested_plan, each)
         return cls(plan, manifest.noise, manifest.seed, ids, seen, total)
 
     @classmethod

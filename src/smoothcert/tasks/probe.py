@@ -303,7 +303,7 @@ def _sigmas(sigmas: Sequence[float] | None, denoiser: Denoiser | None) -> list[f
 def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[Input]:
     """The inputs that have a label."""
     inputs = [subject.read(dataset, id) for id in ids]
-    labelled = [(id, x, label) for id, x, label in inputs if label is not None]
+    labelled = [one for one in inputs if one[2] is not None]
     if not labelled:
         raise InvalidInput(
             "no-labels",
