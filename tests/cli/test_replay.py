@@ -106,10 +106,10 @@ def test_our_own_exports_are_replayed_too(smoothcert, iss_run, tmp_path, format)
 def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.csv", "csv")
     options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5"
-    assert "We take their p as 1" in " ".join(
+    assert "We take p as 1 there" in " ".join(
         smoothcert(f"{options} --samples 1000000").out.split()
     )
-    assert "We take their p as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
+    assert "We take p as 1 there" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
     refused = smoothcert(f"{options} --log-samples 1000")
     assert (refused.code, "leave out --log-samples" in refused.err) == (2, True)
 
@@ -123,7 +123,7 @@ def test_one_unanimous_input_is_told_in_the_singular(smoothcert, tmp_path):
         journal.write_manifest(manifest(plan, noise))
         journal.add(certificate, {})
     told = " ".join(smoothcert(f"replay {tmp_path} --sigma 0.5 --samples 1000").out.split())
-    assert "1 input was unanimous in at most 100 samples. We take its p as 1" in told
+    assert "1 input was unanimous in at most 100 samples. We take p as 1 there" in told
 
 
 def test_the_run_knows_the_size_of_its_inputs(smoothcert, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.refusals import refused
 
-from smoothcert import Fixed, InvalidInput, Uniform
+from smoothcert import Fixed, Uniform
 from smoothcert.runs.logs import read_counts
 from smoothcert.tasks.replay import read_population, simulate
 
@@ -27,9 +27,9 @@ def test_votes_of_the_predicted_class_are_read(log):
 
 
 def test_mistakes_are_told_in_one_sentence(log, tmp_path):
-    with pytest.raises(InvalidInput, match="does not contain its noise: give noise="):
+    with refused("no-noise"):
         read_population(log, Fixed(1000))
-    with pytest.raises(InvalidInput, match="contains its samples: leave out log_samples="):
+    with refused("samples-are-known"):
         read_population(log, Fixed(1000), noise=NOISE, log_samples=10)
     bad = tmp_path / "bad.tsv"
     bad.write_text("idx\tlabel\tpredict\tcount\tsamples\n0\t3\t3\t1001\t1000\n")

@@ -156,26 +156,30 @@ def test_a_log_that_cannot_come_from_the_settings_says_what_would_fit(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("content", "code", "fields"),
     [
-        (b"", "no column idx, label, predict, radius"),
-        (HEADER.encode(), "it has a header but no rows"),
-        (b"idx\tlabel\tradius\n0\t1\t0.5\n", "no column predict"),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", "is not a text file"),
-        (b'{"a": "' + b"x" * 200_000 + b'"}', "is not a certification log"),
-        (HEADER.encode() + b"0\t1\t1\t0.5\t1\t1\n1\t1\tcat\t0.5\t1\t1\n", "row 2: not a row"),
-        (HEADER.encode() + b"0\t1\t1\tnan\t1\t1\n", "row 1: not a row"),
-        (HEADER.encode() + b"0\t1\t1\tinf\t1\t1\n", "row 1: not a row"),
-        (HEADER.encode() + b"0\t1\t1\t-0.5\t1\t1\n", "row 1: not a row"),
-        (HEADER.encode() + b"0\t1\n", "row 1: not a row"),
-        (HEADER.encode() + b"1" + b"0" * 20 + b"\t1\t1\t0.5\t1\t1\n", "row 1: not a row"),
-        (HEADER.encode() + b"0\t1\t1\t0.5\t1\tsoon\n", "row 1: not a row"),
+        (b"", "not-a-log", {"missing": "idx, label, predict, radius"}),
+        (HEADER.encode(), "empty-log", {}),
+        (b"idx\tlabel\tradius\n0\t1\t0.5\n", "not-a-log", {"missing": "predict"}),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", "not-text", {}),
+        (b'{"a": "' + b"x" * 200_000 + b'"}', "not-a-log", {}),
+        (
+            HEADER.encode() + b"0\t1\t1\t0.5\t1\t1\n1\t1\tcat\t0.5\t1\t1\n",
+            "damaged-log",
+            {"number": 2},
+        ),
+        (HEADER.encode() + b"0\t1\t1\tnan\t1\t1\n", "damaged-log", {"number": 1}),
+        (HEADER.encode() + b"0\t1\t1\tinf\t1\t1\n", "damaged-log", {"number": 1}),
+        (HEADER.encode() + b"0\t1\t1\t-0.5\t1\t1\n", "damaged-log", {"number": 1}),
+        (HEADER.encode() + b"0\t1\n", "damaged-log", {"number": 1}),
+        (HEADER.encode() + b"1" + b"0" * 20 + b"\t1\t1\t0.5\t1\t1\n", "damaged-log", {"number": 1}),
+        (HEADER.encode() + b"0\t1\t1\t0.5\t1\tsoon\n", "damaged-log", {"number": 1}),
     ],
 )
-def test_a_file_that_is_no_log_is_named(tmp_path, content, named):
+def test_a_file_that_is_no_log_is_named(tmp_path, content, code, fields):
     path = tmp_path / "some.tsv"
     path.write_bytes(content)
-    with pytest.raises(InvalidInput, match=named):
+    with refused(code, path=path, **fields):
         read_log(path)
 
 

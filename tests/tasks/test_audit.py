@@ -14,8 +14,9 @@ from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.errors import setting
 from smoothcert.plans import Case
-from smoothcert.runs.journal import FILE
+from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.run import open_run
 from smoothcert.runs.words import summary
 from smoothcert.tasks.audit import audit, fault
@@ -289,7 +290,7 @@ def test_nothing_to_check_is_not_all_well(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("DELETE FROM certificates")
     db.close()
-    with pytest.raises(sc.InvalidInput, match="has no certificates yet: there is nothing to check"):
+    with refused("no-certificates", run=run.path):
         check(run)
 
 
@@ -335,12 +336,10 @@ def test_other_weights_or_data_are_refused(tmp_path):
         network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500
     )
     assert check(run, model=network).findings == ()
-    with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
+    with refused("changed-since", part="data"):
         check(run, model=network, data=DATA[::-1])
     network.bias.data += 1e-6
-    with pytest.raises(
-        sc.InvalidInput, match="the weights are not those that the run was made with"
-    ):
+    with refused("changed-since", part="weights"):
         check(run, model=network)
 
 
@@ -367,37 +366,28 @@ def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
         )
     db.close()
     model = None if part == "model" else above_half
-    with pytest.raises(
-        sc.InvalidInput, match=f"{part} {named}, and code that a run names is .*: give {part}="
-    ):
+    code = f"the {part} {named}"
+    with refused("code-of-the-user", purpose="draw again", code=code, parts=setting(part)):
         check(run, model=model)
-    with pytest.raises(sc.InvalidInput, match=f"cannot explain: .*: give {part}="):
+    with refused("code-of-the-user", purpose="explain", code=code):
         sc.explain(run.path, [0], model=model, data=DATA)
 
 
 def test_a_setting_that_this_version_does_not_know_is_refused_and_none_is_given_twice(run):
-    for settings, words in (
-        ({"flux": 1}, "does not know the setting 'flux' of the run"),
-        ({"seed": 7}, None),
-    ):
-        with sqlite3.connect(run.path / FILE) as db:
-            row = "settings", json.dumps(settings)
-            db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", row)
-        db.close()
-        if words is None:
-            assert check(run).findings == ()
-        else:
-            with pytest.raises(sc.InvalidInput, match=words):
-                check(run)
+    with Journal(run.path, write=True) as journal:
+        journal.write_manifest({"settings": {"flux": 1}})
+    with refused("unknown-setting", name="flux"):
+        check(run)
+    with Journal(run.path, write=True) as journal:
+        journal.write_manifest({"settings": {"seed": 7}})
+    assert check(run).findings == ()
 
 
 def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES ('compile', '\"stages\"')")
     db.close()
-    with pytest.raises(
-        sc.InvalidInput, match="was compiled: stages, and here it would be compiled: none"
-    ):
+    with refused("other-runtime", there="stages", here="none"):
         check(run)
 
 
@@ -429,7 +419,7 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     ):
         with refused("other-configuration", names=["drawing"]):
             attempt()
-    with pytest.raises(sc.InvalidInput, match="draws other noise for the same seed"):
+    with refused("other-drawing"):
         check(run)
     assert not open_run(run.path).manifest.same_draws(again.manifest)
     assert not check(run, redraw=0).findings
@@ -441,16 +431,13 @@ def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
     settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 3, "device": "cpu"}
     run = sc.certify("fashion-cnn", "fashion-mnist", labels, out=tmp_path, **settings)
     for data in (None, "fashion-mnist"):
-        with pytest.raises(
-            sc.InvalidInput,
-            match=r"made with labels in memory: give data=\(DATA, LABELS\), or check",
-        ):
+        with refused("data-in-memory", what="labels"):
             audit(run, data=data)
     for data in (("fashion-mnist", labels), (sc.load_dataset("fashion-mnist"), np.array(labels))):
         found = audit(run, data=data)
         assert (found.findings, found.redrawn, found.labels_checked) == ((), 3, True)
     assert sc.explain(run, 0, data=("fashion-mnist", labels))
-    with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
+    with refused("changed-since", part="data"):
         audit(run, data=("fashion-mnist", [2] * 500))
 
 
@@ -465,9 +452,7 @@ def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
     run = sc.certify(
         network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500
     )
-    with pytest.raises(
-        sc.InvalidInput, match=r"Sequential, .*: give model=, or check only the votes"
-    ):
+    with refused("code-of-the-user", parts=setting("model")):
         check(run, model=None)
     assert not check(run, model=network).findings
 

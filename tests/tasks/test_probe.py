@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
+from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.models.denoisers import Denoiser
@@ -223,18 +224,21 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "fields"),
     [
-        ({"sigmas": [0]}, "there is no sigma above 0"),
-        ({"sigmas": [-0.5]}, "each sigma must be a number of at least 0, got -0.5"),
-        ({"copies": 0}, "copies must be at least 1"),
-        ({"noise": sc.Gaussian(0.5)}, "a probe chooses noise= itself: give sigmas="),
+        ({"sigmas": [0]}, "no-sigma", {}),
+        ({"sigmas": [-0.5]}, "not-at-least", {"name": "each sigma", "value": -0.5}),
+        ({"copies": 0}, "too-small", {"name": "copies"}),
+        ({"noise": sc.Gaussian(0.5)}, "noise-of-probe", {}),
     ],
 )
-def test_a_mistake_is_one_sentence(options, message):
-    with pytest.raises(sc.InvalidInput, match=message):
+def test_a_mistake_is_refused(options, code, fields):
+    with refused(code, **fields):
         sc.probe(halves, ([[0.5, 0.0]], [1]), classes=2, device="cpu", **options)
-    with pytest.raises(sc.InvalidInput, match="no chosen input of array has a label"):
+
+
+def test_inputs_without_any_label_are_refused():
+    with refused("no-labels", data="array"):
         sc.probe(halves, np.zeros((2, 2), np.float32), classes=2, device="cpu")
 
 

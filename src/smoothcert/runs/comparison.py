@@ -1,6 +1,7 @@
-"""Runs on the same inputs: is B as robust as A, and which of several is best? Every claim is made in words.
+"""Runs on the same inputs: is B as robust as A, and which of several is best?
 
-`compare_runs` gives the difference of two runs with its interval; `recommend` is the end of a sweep over many.
+`compare_runs` gives the difference of two runs with its interval; `recommend` is the end of a sweep
+over many.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Difference:
         margin: How much less B may certify and still count as not worse.
         confidence: The confidence of the intervals at all radii together.
         interval: CA of B minus CA of A lies in here.
-        detectable: The smallest difference that so many inputs usually show; None if inputs were added until it showed.
+        detectable: The smallest difference that so many inputs usually show; None if inputs were
+            added until it showed.
     """
 
     a: str
@@ -87,7 +89,7 @@ class Difference:
 
     @property
     def figures(self) -> str:
-        """The difference and its interval in points, and what so many inputs could show if this is not enough."""
+        """The difference and its interval in points. If they show nothing, what could be shown."""
         interval = f"{100 * self.confidence:g}% interval {' to '.join(self.ends)}"
         return f"{_signed(self.difference)} points, {interval}{self._limits()}"
 
@@ -141,17 +143,18 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What two runs on the same inputs show about their difference. Print it to read every claim in words.
+    """What two runs on the same inputs show about their difference. Print it to read every claim.
 
     Args:
         a: The results of A on the common inputs.
         b: The results of B on the common inputs.
         differences: Certified accuracy by radius. All intervals hold together.
-        average: The average certified radius of B minus that of A lies in here; None if a plan decides radii instead of
-            measuring them, or if no input differs.
+        average: The average certified radius of B minus that of A lies in here; None if a plan
+            decides radii instead of measuring them, or if no input differs.
         curve: The whole curve of certified accuracy; None as for `average`.
         notes: What else a reader should know.
-        anytime: Whether inputs were added until the difference was clear. The intervals allow for that.
+        anytime: Whether inputs were added until the difference was clear. The intervals allow for
+            that.
     """
 
     a: Results
@@ -164,7 +167,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """About all radii: "worse" if B is worse at one of them, and so on down to "better" at all of them."""
+        """The verdict about all radii: the worst of those about each radius."""
         verdicts = {difference.verdict for difference in self.differences}
         from_worst: tuple[Verdict, ...] = ("worse", "undecided", "not worse", "better")
         return next(verdict for verdict in from_worst if verdict in verdicts)
@@ -198,8 +201,10 @@ class Comparison:
             return ""
         low, high = self.average
         claim = "The average certified radii cannot be told apart"
-        if low > 0 or high < 0:
-            claim = f"{self.b.name} has the {'larger' if low > 0 else 'smaller'} average certified radius"
+        if low > 0:
+            claim = f"{self.b.name} has the larger average certified radius"
+        elif high < 0:
+            claim = f"{self.b.name} has the smaller average certified radius"
         values = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
         return f"{claim}: {values}, interval of the difference {low:+.3f} to {high:+.3f}."
 
@@ -331,31 +336,39 @@ def _curve(a: Results, b: Results, alpha: float) -> Curve:
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
     """The radii to compare at. Plans that decide radii know nothing about others."""
-    decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
-    common = sorted(set.intersection(*decided)) if decided else None
-    if common == []:
-        raise _refusal(
-            "no-common-radius", a, b, "they decide different radii; certify both at the same"
-        )
+    decided = _decided_by_both(a, b)
     if radius is None:
-        return common or usual_radii([a, b])
+        return decided or usual_radii([a, b])
     radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
     if not radii:
         raise InvalidInput(
             "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
         )
-    undecided = [r for r in radii if common is not None and r not in common]
-    if undecided:
-        raise InvalidInput(
-            "undecided-radius",
-            "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
-            "decide, {radii}",
-            a=a.name,
-            b=b.name,
-            radius=undecided[0],
-            radii=", ".join(f"{r:g}" for r in common or ()),
-        )
+    for r in radii:
+        if decided is not None and r not in decided:
+            raise InvalidInput(
+                "undecided-radius",
+                "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
+                "decide, {radii}",
+                a=a.name,
+                b=b.name,
+                radius=r,
+                radii=", ".join(f"{r:g}" for r in decided),
+            )
     return radii
+
+
+def _decided_by_both(a: Results, b: Results) -> list[float] | None:
+    """The radii that both plans decide; None if neither decides radii."""
+    decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
+    if not decided:
+        return None
+    common = sorted(set.intersection(*decided))
+    if not common:
+        raise _refusal(
+            "no-common-radius", a, b, "they decide different radii; certify both at the same"
+        )
+    return common
 
 
 def _refusal(code: str, a: Results, b: Results, why: str, **fields: Any) -> InvalidInput:
@@ -489,7 +502,8 @@ class AtRadius:
         radius: The radius r.
         best: The name of the run.
         share: Its certified accuracy.
-        as_good: Other runs that differ from it by no more than chance (95%, paired on the inputs), with their shares.
+        as_good: Other runs that differ from it by no more than chance (95%, paired on the inputs),
+            with their shares.
     """
 
     radius: float
@@ -525,9 +539,9 @@ class Recommendation:
                 f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}."
                 for at in others
             ),
-            "This depends on the radii: ask for those that matter to you. It was chosen on these inputs: for figures "
-            "without selection, certify other inputs. The certificates that all runs give to one input hold together "
-            f"with probability {1 - self.alpha:g}.",
+            "This depends on the radii: ask for those that matter to you. It was chosen on these "
+            "inputs: for figures without selection, certify other inputs. The certificates that "
+            f"all runs give to one input hold together with probability {1 - self.alpha:g}.",
         ]
 
     def plain(self) -> dict[str, Any]:
@@ -538,7 +552,9 @@ class Recommendation:
 def recommend(
     results: Sequence[Source], *, radii: Sequence[float] | None = None
 ) -> Recommendation | None:
-    """The run that is best, or as good as the best within chance, at most radii; with a tie, the one with larger ACR.
+    """The run that is best, or as good as the best within chance, at most radii.
+
+    With a tie, the one with larger ACR is recommended.
 
     Args:
         results: Runs on the same inputs, with radii in the same norm, or their folders.

@@ -1,8 +1,9 @@
-"""Open results, one or several at once, and write them: published logs (TSV), CSV, Parquet, JSON, leaderboard rows.
+"""Open results, and write them: published logs (TSV), CSV, Parquet, JSON, leaderboard rows.
 
-The published form has six columns, and its radii are rounded down. CSV, Parquet and JSON keep every column exactly, and
-also noise, plan and manifest. CSV has them in a second file (`q.csv.json` beside `q.csv`), so that pandas and
-spreadsheets can open the table. Parquet has them in the metadata of its schema, and JSON beside the certificates.
+The published form has six columns, and its radii are rounded down. CSV, Parquet and JSON keep every
+column exactly, and also noise, plan and manifest. CSV has them in a second file (`q.csv.json`
+beside `q.csv`), so that pandas and spreadsheets can open the table. Parquet has them in the
+metadata of its schema, and JSON beside the certificates.
 """
 
 from __future__ import annotations
@@ -137,10 +138,13 @@ def _read_export(path: Path) -> Results:
 
 
 def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
-    """Open runs, exports and logs. Those without certificates are left out, with a warning; raises if no run has any.
+    """Open runs, exports and logs. Those without certificates are left out, with a warning.
+
+    Raises if none has any.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
+        results: Runs and other results, or their folders and files. Equal names are replaced by the
+            ends of the paths.
         radius: The radius that was tested, for logs that only say whether it was proved.
     """
     sources: list[Any] = [results]
@@ -166,7 +170,7 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
-    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
+    """The same results with different names: equal ones are replaced by the ends of the paths."""
     named: list[Results] = []
     for result in results:
         same = [other for other in results if other is not result and other.name == result.name]
@@ -203,8 +207,9 @@ def write_results(
     Args:
         results: A run, or results read from a file.
         path: The file; None writes no file.
-        format: cohen (the published form), csv, parquet, json, sok (rows for the leaderboard of Li et al.) or card (a
-            model card for Hugging Face). Default: by the ending of the file name; cohen if there is no file.
+        format: cohen (the published form), csv, parquet, json, sok (rows for the leaderboard of Li
+            et al.) or card (a model card for Hugging Face). Default: by the ending of the file
+            name; cohen if there is no file.
         radii: The radii of the rows for sok and card. Default: those that a table shows.
     """
     format = format_of(path, format)
@@ -224,13 +229,15 @@ def write_results(
         )
         warnings.warn(lossy, stacklevel=2)
     content = _content(results, format, radii)
-    if path is not None:
-        reads = [] if results.path is None else [results.path, beside(results.path)]
-        if format == "csv":
-            check_output(beside(path), reads=reads)
+    if path is None:
+        return content
+    reads = [] if results.path is None else [results.path, beside(results.path)]
+    if format != "csv":
         write_output(path, content, reads=reads)
-        if format == "csv":
-            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
+        return content
+    check_output(beside(path), reads=reads)
+    write_output(path, content, reads=reads)
+    write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
 
 
@@ -314,7 +321,7 @@ def _to_csv(results: Results) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    # Python prints the shortest text that reads back as the same number, and an empty field for None.
+    # Python prints the shortest text that reads back as the same number, and nothing for None.
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue().encode()
 
@@ -402,7 +409,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
 
 
 def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
-    """Fill the template `card.md`. Without radii, certified accuracy is shown at those of a table."""
+    """Fill the template `card.md`. By default, it has the radii of a table."""
     _check_reportable(results)
     radii = radii or usual_radii([results])
     band = results.certified_accuracy_band(radii)
@@ -432,7 +439,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
 
 
 def _check_reportable(results: Results) -> str:
-    """The norm of a run that others may read about: it knows noise and plan, it is finished, and it has labels."""
+    """The norm of a run that others may read about: with noise and plan, finished, with labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(
             "no-settings",

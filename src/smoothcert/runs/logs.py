@@ -1,11 +1,13 @@
-"""Read published certification logs, which are tab-separated: idx, label, predict, radius, correct, time.
+"""Read published certification logs: tab-separated idx, label, predict, radius, correct and time.
 
 Logs of some programs have other columns:
 
-- Logs of diffusion denoised smoothing have the running total in `correct`. That column is never read.
-- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which says whether one radius was proved: 1
-  or -1.
-- Published votes for l1 certificates have `count` and `samples` instead of a radius (`read_counts`).
+- Logs of diffusion denoised smoothing have the running total in `correct`. That column is never
+  read.
+- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which says whether one
+  radius was proved: 1 or -1.
+- Published votes for l1 certificates have `count` and `samples` instead of a radius
+  (`read_counts`).
 - Certify_Topk writes the votes for all classes and the label instead of a log (`read_votes`).
 """
 
@@ -35,7 +37,7 @@ _NEGLIGIBLE = 1e-9
 
 
 def read_log(path: str | Path, *, radius: float | None = None) -> Results:
-    """Read a published log or an export in the same form. It contains nothing about samples and votes.
+    """Read a published log, or an export in the same form. It has no samples and votes.
 
     Its column `correct` is not read, because its meaning differs between programs.
     """
@@ -147,9 +149,10 @@ def _parse_row(row: dict[str, str], tested: float | None) -> tuple[Any, ...]:
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Read the votes for all classes and the labels, as published for top-k certification; None for other files.
+    """Read the votes for all classes and the labels, as published for top-k certification.
 
-    Each line has one count per class, then the label, separated by spaces.
+    Each line has one count per class, then the label, separated by spaces. Returns None for other
+    files.
     """
     path = Path(path)
     first = _first_line(path).split()
@@ -197,8 +200,8 @@ def read_counts(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.bool_
 def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:
     """Compute the votes behind each radius; 0 for abstentions.
 
-    If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
-    larger radius cannot come from these settings and is an error.
+    If a radius is slightly above what all votes prove, only because its digits were rounded, all
+    votes are returned. A larger radius cannot come from these settings and is an error.
     """
     most = {
         a: float(noise.radius(lower_bound(samples, samples, alpha=a)))

@@ -1,4 +1,7 @@
-"""A table that compares runs, with the columns of the paper: method, average samples, time, MAD, ACR, CA at radii."""
+"""A table that compares runs, with the columns of the paper.
+
+These are method, average samples, time, MAD, ACR, and CA at radii.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
+from smoothcert.errors import SmoothcertWarning
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.decline import largest_decline, why_not_comparable
@@ -59,13 +63,14 @@ class Row:
     @cached_property
     def values(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
-        run, rules = self.run, self.rules
-        proved = "" if rules["alpha_proved"] else ", alpha not proved"
+        run = self.run
         radii = certified_radii(run) or dict.fromkeys(_FIGURES)
+        shares = {share: p_reached_by(run, float(share[:-1]) / 100) for share in _SHARES}
         return {
             "name": run.name,
-            "method": None if run.plan is None else f"{_asked_for(run)}{proved}",
-            **(rules | {"noise": None if run.noise is None else str(run.noise)}),
+            "method": self._method,
+            **self.rules,
+            "noise": None if run.noise is None else str(run.noise),
             "dtype": run.manifest and (run.manifest.dtype or None),
             "inputs": len(run),
             "asked": run.asked,
@@ -79,15 +84,20 @@ class Row:
             "seconds": run.total_seconds,
             "mad": self.mad,
             **{f"{name}_radius": value for name, value in radii.items()},
-            **{
-                f"p_reached_by_{share}": p_reached_by(run, float(share[:-1]) / 100)
-                for share in _SHARES
-            },
-            "certified_accuracy": {
-                f"{radius:g}": share for radius, share in self.certified_accuracy.items()
-            },
+            **{f"p_reached_by_{share}": p for share, p in shares.items()},
+            "certified_accuracy": {f"{r:g}": s for r, s in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
+
+    @property
+    def _method(self) -> str | None:
+        """The plan in a few words; None if it is not known."""
+        if self.run.plan is None:
+            return None
+        method = _asked_for(self.run)
+        if not self.rules["alpha_proved"]:
+            method += ", alpha not proved"
+        return method
 
 
 def _asked_for(run: Results) -> str:
@@ -96,10 +106,8 @@ def _asked_for(run: Results) -> str:
         return str(run.plan)
     budget = run.manifest.budget
     if budget["samples"] is None:
-        amount = f"{budget['minutes']:g} minutes"
-    else:
-        amount = f"{budget['samples']:,} samples"
-    return f"{run.manifest.requested_plan}, budget of {amount}"
+        return f"{run.manifest.requested_plan}, budget of {budget['minutes']:g} minutes"
+    return f"{run.manifest.requested_plan}, budget of {budget['samples']:,} samples"
 
 
 class Cell(NamedTuple):
@@ -131,7 +139,7 @@ class Table:
         return {"runs": [row.values for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
-        """The table as text. Marks are at the best values among runs with the same inputs, noise, alpha and bound.
+        """The table as text. Marks are at the best values among runs that can be compared.
 
         Args:
             format: One of `FORMATS`.
@@ -151,8 +159,10 @@ class Table:
             mark: How the best values are marked.
         """
         words = {word for title in self.titles for word in title.split()}
-        best = [f"{mark}: {_BEST}"] if any(cell.best for row in self.cells for cell in row) else []
-        return [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words] + best
+        legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
+        if any(cell.best for row in self.cells for cell in row):
+            legend.append(f"{mark}: {_BEST}")
+        return legend
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
@@ -189,30 +199,24 @@ class Table:
         accuracy = [
             make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)
         ]
-        texts = {
-            c: {c.text(row) for row in self.rows} - {"-"} for c in (*_COLUMNS, *accuracy, *_LAST)
-        }
-        return [
-            column
-            for column, different in texts.items()
-            if len(different) > column.only_where_different
-        ]
+        return [c for c in (*_COLUMNS, *accuracy, *_LAST) if self._is_shown(c)]
+
+    def _is_shown(self, column: _Column) -> bool:
+        """Whether a column has values, and different ones if that is asked for."""
+        texts = {column.text(row) for row in self.rows} - {"-"}
+        return len(texts) > 1 or (len(texts) == 1 and not column.only_where_different)
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Whether a row has the best value of a column among the runs that can be compared.
 
-        Values that look equal in print are all best. A value of 0 is never best, and neither is a value without
-        another one to compare it with. If less is better, values of 0 are left out of the comparison: a MAD of 0 is
-        that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
-        than chance, and values that chance could explain are best as well.
+        Values that look equal in print are all best. A value of 0 is never best, and neither is a
+        value without another one to compare it with. If less is better, values of 0 are left out of
+        the comparison: a MAD of 0 is that of the reference itself. ACR and CA vary with the inputs:
+        there, the best value beats another run by more than chance, and values that chance could
+        explain are best as well.
         """
-        if column.best is None or not column.number(row):
-            return False
-        alike = [r for r in self.rows if r is row or _comparable(r, row)]
-        rivals = [
-            r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)
-        ]
-        if len(rivals) < 2:
+        rivals = [r for r in self.rows if _comparable(r, row) and column.competes(r)]
+        if column.best is None or not column.number(row) or len(rivals) < 2:
             return False
         if column.averaged is None:
             return column.text(row) == column.text(column.best(rivals, key=column.number))
@@ -228,64 +232,79 @@ def table(
 ) -> Table:
     """Compare runs in a table with one row per run.
 
-    MAD is None if a run cannot be compared with the reference, because the noise, the pilot or alpha differ.
+    MAD is None if a run cannot be compared with the reference, because the noise, the pilot or
+    alpha differ.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
+        results: Runs and other results, or their folders and files. Equal names are replaced by the
+            ends of the paths.
         reference: What MAD is measured against. Default: the fixed run at the ceiling of the plan.
-        radii: The radii of the columns with certified accuracy. Default: those that the plans decide, or steps up to
-            the largest one.
+        radii: The radii of the columns with certified accuracy. Default: those that the plans
+            decide, or steps up to the largest one.
     """
     runs = collect(results)
     reference = None if reference is None else read_results(reference)
-    if reference is not None and (
-        reasons := [why for r in runs if (why := why_not_comparable(r, reference))]
-    ):
-        warnings.warn(
-            f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2
-        )
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
-    rows = [
-        _row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs
-    ]
-    return Table(tuple(rows), tuple(radii))
+    if reference is None:
+        return Table(tuple(_row(r, _ceilings(r, runs), radii) for r in runs), tuple(radii))
+    reasons = [why_not_comparable(r, reference) for r in runs]
+    no_mad = SmoothcertWarning(
+        "no-mad",
+        "no MAD against {reference}: {reasons}",
+        reference=reference.name,
+        reasons="; ".join(filter(None, reasons)),
+    )
+    if any(reasons):
+        warnings.warn(no_mad, stacklevel=2)
+    return Table(tuple(_row(r, [reference], radii) for r in runs), tuple(radii))
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
-    """The row of a run. MAD is measured against the first reference that can be compared with the run.
+    """The row of a run. MAD is measured against the first reference that can be compared with it.
 
     CA is None if it is unknown, because there are no labels or the plan decides only smaller radii.
     """
-    largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
-    shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
-    accuracy = {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
-    declines = (
-        (decline, other.certified_by)
-        for other in references
-        if (decline := largest_decline(run, other)) is not None
-    )
-    mad, plan = next(declines, (None, None))
-    ceiling = None if plan is None or plan.adaptive else plan.samples
+    accuracy: dict[float, float | None] = dict.fromkeys(radii)
+    if run.labelled:
+        largest = max(run.decided_radii or (math.inf,))
+        known = [r for r in radii if r <= largest]
+        accuracy |= zip(known, run.certified_accuracy(known).tolist(), strict=True)
+    mad = None
+    ceiling = None
+    for other in references:
+        mad = largest_decline(run, other)
+        if mad is not None:
+            plan = other.certified_by
+            ceiling = None if plan is None or plan.adaptive else plan.samples
+            break
     return Row(run, accuracy, mad, ceiling, read_attacks(run) if isinstance(run, Run) else None)
 
 
 def _comparable(a: Row, b: Row) -> bool:
     """Whether two runs have the same inputs, noise, alpha and bound."""
+    if a is b:
+        return True
     same_inputs = np.array_equal(a.run.id, b.run.id) and np.array_equal(a.run.label, b.run.label)
     return same_inputs and a.rules == b.rules
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
-    """Fixed runs with at least as many samples as the ceiling of `run`, in the order in which to try them for MAD.
+    """Fixed runs that MAD of a run may be measured against, in the order in which to try them.
 
-    An adaptive plan is measured against its own ceiling, so the fixed run with the fewest samples is first. A fixed run
-    is measured against the largest fixed run. If no other one is larger, that is the run itself.
+    An adaptive plan is measured against its own ceiling, so the fixed run with the fewest samples
+    above it is first. A fixed run is measured against the largest fixed run. If no other one is
+    larger, that is the run itself.
     """
-    if (plan := run.certified_by) is None:
+    plan = run.certified_by
+    if plan is None:
         return []
-    plans = [(r.certified_by, r is run, i) for i, r in enumerate(results)]
-    fixed = [(p.samples, same, i) for p, same, i in plans if p is not None and not p.adaptive]
-    return [results[i] for n, _, i in sorted(fixed, reverse=not plan.adaptive) if n >= plan.samples]
+    fixed = []
+    for place, other in enumerate(results):
+        its_plan = other.certified_by
+        if its_plan is None or its_plan.adaptive or its_plan.samples < plan.samples:
+            continue
+        fixed.append((its_plan.samples, other is run, place))
+    return [results[place] for _, _, place in sorted(fixed, reverse=not plan.adaptive)]
 
 
 @dataclass(frozen=True)
@@ -294,7 +313,8 @@ class _Column:
 
     Args:
         title: Its title.
-        value: The key of its values, or a function: a number, a text that is not compared with others, or None.
+        value: The key of its values, or a function: a number, a text that is not compared with
+            others, or None.
         shown: The text of a number.
         best: `min` or `max`; None if no value is better than another.
         averaged: For an estimate, what it is the mean of: one value per input.
@@ -313,12 +333,20 @@ class _Column:
 
     def number(self, row: Row) -> Any:
         """The value of a row, if it can be compared."""
-        return None if isinstance(value := self._value(row), str) else value
+        value = self._value(row)
+        return None if isinstance(value, str) else value
+
+    def competes(self, row: Row) -> bool:
+        """Whether the value of a row is compared with others. Where less is better, 0 is not."""
+        value = self.number(row)
+        return bool(value) or (value is not None and self.best is max)
 
     def text(self, row: Row) -> str:
         """The cell of a row."""
         value = self._value(row)
-        return "-" if value is None else value if isinstance(value, str) else self.shown(value)
+        if value is None:
+            return "-"
+        return value if isinstance(value, str) else self.shown(value)
 
 
 def _accuracy_column(radius: float) -> _Column:
@@ -353,18 +381,16 @@ def duration(seconds: float) -> str:
 
 
 def _inputs(row: Row) -> str:
-    done, asked = len(row.run), row.run.asked
-    return str(done) if done == asked else f"{done}/{asked}"
+    done = len(row.run)
+    return str(done) if done == row.run.asked else f"{done}/{row.run.asked}"
 
 
 def _acr(row: Row) -> float | str | None:
-    """The ACR. That of a run which decides radii counts only these radii, so it is not compared with others."""
+    """The ACR. That of a run which decides radii counts only these, so it is not compared."""
     acr: float | None = row.values["acr"]
-    return (
-        acr
-        if acr is None or row.run.decided_radii is None
-        else f"{metrics.round_down(acr)} (at radii)"
-    )
+    if acr is None or row.run.decided_radii is None:
+        return acr
+    return f"{metrics.round_down(acr)} (at radii)"
 
 
 def _without_labels(key: str) -> Callable[[Row], float | None]:
@@ -413,17 +439,21 @@ _LAST = (
     *(_Column(f"p {share}", f"p_reached_by_{share}", metrics.round_down) for share in _SHARES),
 )
 _LEGEND = {
-    "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, on the same noise",
+    "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, "
+    "on the same noise",
     "ACR": ": average certified radius, where an input without a correct certificate counts as 0",
     "CA": " r: certified accuracy, the share of inputs that are correct with a radius above r",
-    "attacked": " r: the share of attacked inputs that are right and that no attack altered within r",
+    "attacked": " r: the share of attacked inputs that are right and that no attack altered "
+    "within r",
     "radius": ": of the inputs that have a certificate",
-    "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another class wins",
+    "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another "
+    "class wins",
 }
 _LEGEND_WIDTH = 120
 _BEST = (
-    "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these were the same. ACR "
-    "and CA: only where another run is worse by more than chance (95%, paired), with all runs that chance could explain"
+    "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these "
+    "were the same. ACR and CA: only where another run is worse by more than chance (95%, paired), "
+    "with all runs that chance could explain"
 )
 
 
@@ -457,10 +487,13 @@ def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> s
 
     table = drawn(titles, cells, ("run", "method"))
     here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
-    wide = Console(force_jupyter=False, width=1_000)  # wide enough that rich cuts no number to "0…"
-    if here.is_terminal and wide.measure(table).maximum > here.width:  # one column per run
+    # So wide that rich cuts no number to "0…".
+    wide = Console(force_jupyter=False, width=1_000)
+    if here.is_terminal and wide.measure(table).maximum > here.width:
+        # One column per run.
         heads, *rows = zip(titles, *cells, strict=True)
-        table, wide = drawn(heads, rows, titles[:1]), here
+        table = drawn(heads, rows, titles[:1])
+        wide = here
     with wide.capture() as captured:
         wide.print(table)
     width = here.width if here.is_terminal else _LEGEND_WIDTH

@@ -93,7 +93,7 @@ class Audit:
 
     @property
     def keeps_alpha(self) -> bool:
-        """Whether it is proved that the plan, and every plan that a budget made of it, keeps its alpha."""
+        """Whether it is proved that all plans of the run keep their alpha."""
         return self.plans_checked and self.coverage is not None and self.coverage.proved
 
     def plain(self) -> dict[str, Any]:
@@ -137,29 +137,11 @@ def audit(
                 run=folder,
             )
         subject, dataset = _subject_and_data(manifest, places, redraw)
-        findings = [*_other_inputs(records)]
-        can_be_drawn = []
-        tested = _tested_by_second_method(records, seed)
-        for id in records.asked:
-            try:
-                certificate = records.certificate(id)
-            except InvalidInput as error:
-                findings.append(Finding(id, str(error)))
-                continue
-            rounding = _too_far_rounded(certificate, dataset, manifest)
-            if rounding is None:
-                can_be_drawn.append(id)
-            reasons = [
-                fault(certificate, second=id in tested) or _other_plan(certificate, manifest),
-                _wrong_label(certificate, dataset),
-                None if certificate.abstained else rounding,  # an abstention claims nothing
-            ]
-            findings += [Finding(id, reason) for reason in reasons if reason is not None]
+        findings = [*_other_inputs(records), *_faults(records, dataset, seed)]
         if can_be_derived(manifest):
             invalid = {finding.id for finding in findings}
             findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
-        again = random.Random(seed).sample(can_be_drawn, min(redraw, len(can_be_drawn)))
-        chosen = [records.certificate(id) for id in again]
+        chosen = _choose(records, dataset, redraw, seed)
     if subject is not None and dataset is not None and chosen:
         findings += _draw_again(chosen, manifest, subject, dataset)
     coverage = None
@@ -217,12 +199,41 @@ def _other_inputs(records: _Records) -> Iterator[Finding]:
             yield Finding(id, "its certificate is missing, although the run is finished")
 
 
-def _tested_by_second_method(records: _Records, seed: int | None) -> set[int]:
-    """The inputs whose p-value is computed: all of them, or some if that takes long."""
-    if not isinstance(records.manifest.plan.primary, BettingRadii):
-        return set(records.asked)
-    count = min(_TESTED_BETS, len(records.asked))
-    return set(random.Random(seed).sample(records.asked, count))
+def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Iterator[Finding]:
+    """What is wrong with each certificate that was asked for."""
+    tested = set(records.asked)
+    if isinstance(records.manifest.plan.primary, BettingRadii):
+        count = min(_TESTED_BETS, len(tested))
+        tested = set(random.Random(seed).sample(records.asked, count))
+    for id in records.asked:
+        try:
+            certificate = records.certificate(id)
+        except InvalidInput as error:
+            yield Finding(id, str(error))
+            continue
+        reasons = [
+            fault(certificate, second=id in tested) or _other_plan(certificate, records.manifest),
+            _wrong_label(certificate, dataset),
+        ]
+        if not certificate.abstained:  # an abstention claims nothing about its input
+            reasons.append(_too_far_rounded(certificate, dataset, records.manifest))
+        for reason in filter(None, reasons):
+            yield Finding(id, reason)
+
+
+def _choose(
+    records: _Records, dataset: Dataset | None, redraw: int, seed: int | None
+) -> list[Certificate]:
+    """So many random certificates that can be read, and whose input can be drawn again."""
+    chosen: list[Certificate] = []
+    for id in random.Random(seed).sample(records.asked, len(records.asked)):
+        if len(chosen) == redraw:
+            break
+        with suppress(InvalidInput):
+            certificate = records.certificate(id)
+            if _too_far_rounded(certificate, dataset, records.manifest) is None:
+                chosen.append(certificate)
+    return chosen
 
 
 def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
@@ -232,10 +243,10 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
     counts. So everything that decides about them is recorded, and the plan of every block is
     derived again: from the survey, the order of the inputs and the votes of earlier blocks.
     """
-    spending = Spending.recorded(records.manifest)
     left = set(records.asked)
     reason = "the budget reaches it after inputs that have no certificate yet"
     try:
+        spending = Spending.recorded(records.manifest)
         for block, plan in spending.blocks(spending.order):
             certificates = [records.certificate(id) for id in block if id in left]
             for certificate in certificates:
@@ -399,12 +410,12 @@ def _draw_again(
         for again in _certificates_again(executor, chosen):
             if again.looks != recorded[again.id].looks:
                 yield Finding(again.id, "drawing it again gave other votes")
-        low = executor.status().lowest
-        high = executor.status().highest
         surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
         for id, votes in survey_again(executor, job, surveyed).items():
             if votes != surveyed[id]:
                 yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+        low = executor.status().lowest
+        high = executor.status().highest
     stated_low, stated_high = manifest.values or (low, high)
     if low < stated_low or high > stated_high:
         yield Finding(

@@ -1,8 +1,10 @@
 """Measure how many samples per second this machine draws, and compare that with two other rates.
 
-limit      the classifier alone, with the same number format, compilation and batch, but without noise and counting
+limit      the classifier alone, with the same number format, compilation and batch, but without
+           noise and counting
 sampler    end to end, with requests of very different sizes, as input-specific sampling makes them
-published  the loop of published programs: one input at a time, repeat, randn_like, float32, votes counted in Python
+published  the loop of published programs: one input at a time, repeat, randn_like, float32, votes
+           counted in Python
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ PUBLISHED_BATCHES = (200, 1000)
 _CEILINGS = (100_000, 10_000, 1_000)
 _INPUTS = 64
 _LONGEST_BATCH = 6
-"""A batch size is left out if one batch would take longer than this many times the time for a measurement."""
+"""A batch size is left out if one batch takes this many times as long as a measurement may."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ class Bench:
         batch: Rows per forward pass.
         forward: The rate of the classifier alone, which is the limit.
         sampler: The rate of the sampler.
-        published: The rate of the published loop by batch size. Batch sizes that take too long are left out.
-        ceiling: The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or less on slow machines.
+        published: The rate of the published loop by batch size. Batch sizes that take too long are
+            left out.
+        ceiling: The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or
+            less on slow machines.
         counted_rows: The share of rows that were a sample of an input. The other rows were padding.
         disagreement: The share of votes that differ from those of float32 on the same noise.
-        setup: Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and
-            "load".
-        prepare_seconds: All of these from the loaded classifier on. On CUDA, that includes the start of the device.
+        setup: Seconds by step: "check", "trace", "compile" and "batch", and on the command line
+            also "import" and "load".
+        prepare_seconds: All of these from the loaded classifier on. On CUDA, that includes the
+            start of the device.
         first_certificate_seconds: Seconds from then to the first certificate.
     """
 
@@ -94,18 +99,24 @@ def bench(
 
     Args:
         smoothed: The classifier.
-        data: The inputs, as for `certify`. Default: random ones of the shape that the classifier needs.
+        data: The inputs, as for `certify`. Default: random ones of the shape that the classifier
+            needs.
         seconds: How long each measurement takes, about.
         say: Shows messages to the user.
     """
     _check.between("seconds", seconds, 0)
     dataset = _random_inputs(smoothed) if data is None else find_dataset(data)
     subject = smoothed.bind(dataset, ())
-    classifier, noise, runtime = subject.classifier, subject.noise, subject.runtime
-    if (subject.noisy_shape != subject.shape and data is None) or noise.outcomes is not None:
+    noise = subject.noise
+    runtime = subject.runtime
+    changes_shape = subject.noisy_shape != subject.shape
+    if noise.outcomes is not None or (changes_shape and data is None):
         raise InvalidInput(
-            f"cannot time {noise}: use a random noise, and give {setting('data')} if the noise changes the shape of "
-            "inputs"
+            "noise-without-timing",
+            "cannot time {noise}: use a random noise, and give {data} if the noise changes the "
+            "shape of inputs",
+            noise=noise,
+            data=setting("data"),
         )
     inputs = torch.stack([dataset[i][0] for i in evenly(len(dataset), _INPUTS).tolist()])
     on_cuda = runtime.torch_device.type == "cuda"
@@ -116,7 +127,8 @@ def bench(
     start = time.perf_counter()
     ready = subject.prepare(say, clock)
     prepare_seconds = time.perf_counter() - start
-    runtime, shape = ready.runtime, subject.noisy_shape
+    runtime = ready.runtime
+    shape = subject.noisy_shape
     ceiling = _ceiling(ready.classify, blank(shape, runtime), seconds)
     plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
     start = time.perf_counter()
@@ -134,7 +146,7 @@ def bench(
     rate = _sampler_rate(Engine(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
-    reference = _reference(classifier, runtime)
+    reference = _reference(subject.classifier, runtime)
     disagreement = _disagreement(
         counter, reference, compared, blank(shape, replace(runtime, dtype="float32"))
     )
@@ -170,17 +182,17 @@ def _published_rates(
     """The rate of the published loop by batch size."""
     if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference, device = (
-        _reference(subject.classifier, subject.runtime),
-        subject.runtime.torch_device,
-    )
-    classes, following = reference.classes, cycle(inputs.to(device))
+    reference = _reference(subject.classifier, subject.runtime)
+    device = subject.runtime.torch_device
+    classes = reference.classes
+    following = cycle(inputs.to(device))
     check_classifier(reference.module, classes, inputs[:8].to(device))
     counts = np.zeros(classes, dtype=int)
 
     @torch.no_grad()
     def work(batch: int) -> None:
-        rows = (x := next(following)).repeat((batch, *(1 for _ in x.shape)))
+        x = next(following)
+        rows = x.repeat((batch, *(1 for _ in x.shape)))
         noisy = rows + torch.randn_like(rows) * subject.noise.deviation
         output = find_logits(reference.module(noisy), classes=classes, device=device)
         predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
@@ -190,9 +202,7 @@ def _published_rates(
     rates: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
         if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
-            say(
-                f"leaving out the published loop at batch {batch}, which is too slow here for the time given"
-            )
+            say(f"leaving out the published loop at batch {batch}, which is too slow here")
             continue
         say(f"timing the published loop at batch {batch}")
         rates[batch] = _rate(partial(work, batch), batch, device, seconds)
@@ -202,7 +212,11 @@ def _published_rates(
 def _random_inputs(smoothed: Subject) -> Dataset:
     model = smoothed.model
     if not isinstance(model, Classifier) or model.input_shape is None:
-        raise InvalidInput(f"the model has no known input shape: give {setting('data')}")
+        raise InvalidInput(
+            "no-input-shape",
+            "the model has no known input shape: give {data}",
+            data=setting("data"),
+        )
     generator = np.random.default_rng(0)
     return ArrayDataset(
         generator.integers(256, size=(_INPUTS, *model.input_shape), dtype=np.uint8),
@@ -218,8 +232,12 @@ def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float
 
 
 def _rate(work: Callable[[], object], rows: int, device: torch.device, seconds: float) -> float:
-    """Rows per second of `work`. Its first call, which loads kernels, counts only if it takes all of the time."""
-    if (first := _timed(work, 1, device)) > seconds:
+    """Rows per second of `work`.
+
+    Its first call, which loads kernels, counts only if it takes all of the time.
+    """
+    first = _timed(work, 1, device)
+    if first > seconds:
         return rows / first
     times = 3 if first < seconds / 10 else 1
     batches = ceil(seconds / min(_timed(work, 1, device) for _ in range(times)))
@@ -237,7 +255,7 @@ def _timed(work: Callable[[], object], times: int, device: torch.device) -> floa
 
 
 class _Simulated(Sampler):
-    """Samples as usual, and returns simulated votes, so that requests do not depend on the classifier."""
+    """Samples as usual, and returns simulated votes: requests do not depend on the classifier."""
 
     def __init__(self, counter: VoteCounter) -> None:
         super().__init__(counter)
@@ -258,9 +276,10 @@ class _Simulated(Sampler):
 
 
 def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
-    """Samples per second over inputs that need very different numbers of samples, until `budget` samples are asked for.
+    """Samples per second over inputs that need very different numbers of samples.
 
-    The time until the last open input is finished counts.
+    Inputs are added until `budget` samples are asked for. The time until the last one is finished
+    counts.
     """
     following = takewhile(lambda _: engine.committed < budget, enumerate(cycle(inputs)))
     work = engine.certify((number, x, None) for number, x in following)
@@ -272,7 +291,10 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
 def _disagreement(
     counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor
 ) -> float:
-    """The share of labels that differ from float32, over one batch per input. `exact` is a buffer in float32."""
+    """The share of labels that differ from float32, over one batch per input.
+
+    `exact` is a buffer in float32.
+    """
     batch = len(exact)
     differing = 0
     for id, x in enumerate(inputs):

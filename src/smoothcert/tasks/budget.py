@@ -236,7 +236,8 @@ class Spending:
         seen = Survey(surveyed_votes(manifest), entry["survey"], entry["rate"])
         # Inputs that could not be read keep their place in the order.
         ids = [*{*manifest.ids, *manifest.unreadable}]
-        plan = _with_small_pilot(manifest.requested_plan, (total - seen.samples) / len(ids))
+        each = (total - seen.samples) / max(len(ids), 1)
+        plan = _with_small_pilot(manifest.requested_plan, each)
         return cls(plan, manifest.noise, manifest.seed, ids, seen, total)
 
     @classmethod
@@ -403,7 +404,7 @@ def _padding(plan: Plan, inputs: int, batch: int) -> int:
 
 
 def _with_small_pilot(plan: Plan, samples: float) -> Plan:
-    """The plan with a pilot that is a small part of the samples of an input, unless it was chosen."""
+    """The plan with a pilot of a small part of the samples of an input, unless it was chosen."""
     if not isinstance(plan, TwoStagePlan):
         return plan
     default = replace(plan, pilot=0).pilot
@@ -435,7 +436,8 @@ def as_recorded(plan: Plan, recorded: Plan) -> Plan:
     if type(plan) is not type(recorded):
         return plan
     names = _settings_of(plan).intersection(_SET_BY_BUDGET)
-    return replace(plan, **{name: getattr(recorded, name) for name in names})  # type: ignore[type-var]
+    settings = {name: getattr(recorded, name) for name in names}
+    return replace(plan, **settings)  # type: ignore[type-var]
 
 
 def _settings_of(plan: Plan) -> set[str]:

@@ -1,4 +1,4 @@
-"""`predict`: the class of the smoothed classifier, or an abstention where the votes do not settle it."""
+"""`predict`: the class of the smoothed classifier, or an abstention if the votes do not show it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Prediction:
     """The class that the smoothed classifier answers with, or an abstention, with what is known.
 
     Args:
-        prediction: The class that is most likely, None if the votes do not settle it. It is wrong with probability
-            alpha at most.
+        prediction: The class that is most likely, None if the votes do not settle it. It is wrong
+            with probability alpha at most.
         look: All votes.
     """
 
@@ -31,12 +31,12 @@ class Prediction:
 
     @property
     def leader(self) -> int | None:
-        """The class with most votes, also where they do not settle the answer; None if there are no votes."""
+        """The class with most votes, also of an abstention; None if there are no votes."""
         return self.look.top
 
     @property
     def share(self) -> float:
-        """The share of the votes that are for the leader: an estimate of its probability, not a bound."""
+        """The share of votes for the leader: an estimate of its probability, not a bound."""
         return self.look.of(self.leader) / max(self.look.samples, 1)
 
     @property
@@ -56,23 +56,22 @@ def predict(
 ) -> list[Prediction]:
     """See `Smoothed.predict`.
 
-    Bets that the leading class is more likely than every other one decide when the answer is clear. They may be looked
-    at after any number of samples.
+    Bets that the leading class is more likely than every other one decide when the answer is clear.
+    They may be looked at after any number of samples.
     """
     start = time.perf_counter()
-    end = (
-        inf
-        if milliseconds is None
-        else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
-    )
+    end = inf
+    if milliseconds is not None:
+        end = start + _check.at_least("milliseconds", milliseconds, 0) / 1000
     rule: Any = TopClass(_check.whole("samples", samples, least=1), _check.alpha("alpha", alpha))
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, in_memory=True)
     job = job_for(subject, dataset, rule, ids)
     engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
-    found = {c.id: c for c in engine.certify((subject.read(dataset, id) for id in ids), end=end)}
-    return [_prediction(found.get(id)) for id in ids]
+    inputs = (subject.read(dataset, id) for id in ids)
+    answers = {c.id: c for c in engine.certify(inputs, end=end)}
+    return [_prediction(answers.get(id)) for id in ids]
 
 
 def _prediction(certificate: Certificate | None) -> Prediction:

@@ -1,7 +1,7 @@
-"""Probe a base classifier: how often is it right on noisy inputs, for a few strengths of Gaussian noise?
+"""`probe`: how often is a base classifier right on noisy inputs, for a few strengths of noise?
 
-A smoothed classifier is only as good as its base classifier under noise. A probe takes seconds and tells whether a
-sigma is too large for a model, before anybody certifies with it.
+A smoothed classifier is only as good as its base classifier under noise. A probe takes seconds and
+tells whether a sigma is too large for a model, before anybody certifies with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput, setting
@@ -36,8 +35,8 @@ from smoothcert.statistics.metrics import evenly
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
 
-_BATCH = 64
-"""Rows per forward pass by default. Measuring the fastest batch would take longer than most probes."""
+_FAST_START = {"batch": 64, "compile": "none"}
+"""Settings with which a probe begins at once."""
 _KEPT = 0.75
 """Noise is too large for a model that keeps less than this share of its accuracy above chance."""
 _ALPHA = 0.05
@@ -45,7 +44,7 @@ _ALPHA = 0.05
 _CERTIFIED_ALPHA = 0.001
 """Alpha of the certificates that an estimate is about."""
 _ABOVE_CHANCE = 0.1
-"""A model that closes less than this share of the gap from guessing to perfection has not learnt this data."""
+"""A model has not learnt the data if it closes less of the gap from guessing to perfection."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,11 @@ class Level:
     Args:
         sigma: The standard deviation of the noise; 0 is without noise.
         accuracy: The share of noisy copies whose label is right.
-        majority: The share of inputs for which most noisy copies have the right label: about the accuracy of the
-            smoothed classifier, which certified accuracy cannot exceed.
-        estimated: Certified accuracy by radius, as fixed sampling would certify it; None at radii that no votes of so
-            many samples prove. An estimate, not a certificate; None if no radii were asked for.
+        majority: The share of inputs for which most noisy copies have the right label: about the
+            accuracy of the smoothed classifier, which certified accuracy cannot exceed.
+        estimated: Certified accuracy by radius, as fixed sampling would certify it; None at radii
+            that no votes of so many samples prove. An estimate, not a certificate; None if no radii
+            were asked for.
     """
 
     sigma: float
@@ -79,7 +79,8 @@ class Probe:
         copies: Noisy copies of each input.
         levels: The results by sigma, in increasing order. The first one is without noise.
         device: The device.
-        dtype: The number format of the classifier. Where it was chosen for each sigma, that of the largest one.
+        dtype: The number format of the classifier. Where it was chosen for each sigma, that of the
+            largest one.
         seconds: How long the probe took, without loading.
         denoiser: The name of the denoiser in front of the classifier, if there is one.
     """
@@ -107,23 +108,24 @@ class Probe:
 
     @property
     def threshold(self) -> float:
-        """Noise is too large below this accuracy: chance, and three quarters of what the model has above it."""
+        """Noise is too large below this: chance, and 3/4 of the accuracy without noise above it."""
         return self.chance + _KEPT * (self.levels[0].accuracy - self.chance)
 
     @property
     def too_large(self) -> tuple[float, ...]:
-        """The sigmas at which the model keeps less than three quarters of its accuracy above chance.
+        """The sigmas at which the model keeps less than 3/4 of its accuracy above chance.
 
-        This means nothing for a model that is hardly better than chance without noise. The reading then says so.
+        This means nothing for a model that is hardly better than chance without noise. The reading
+        then says so.
         """
         return tuple(level.sigma for level in self.levels[1:] if level.accuracy < self.threshold)
 
     def interval(self, level: Level) -> tuple[float, float]:
-        """A confidence interval of about 95% for the accuracy on noisy copies, for inputs that are drawn at random.
+        """An interval of about 95% for the accuracy on noisy copies of random inputs.
 
-        Copies of one input are not independent, so each input counts as a single observation, which may be right in
-        part. Clopper and Pearson's interval then holds only approximately. It is usually too wide, because parts vary
-        less than whole numbers.
+        Copies of one input are not independent, so each input counts as a single observation, which
+        may be right in part. Clopper and Pearson's interval then holds only approximately. It is
+        usually too wide, because parts vary less than whole numbers.
 
         Args:
             level: The result for one sigma.
@@ -133,21 +135,18 @@ class Probe:
 
     @property
     def reading(self) -> str:
-        """What the numbers mean, in one sentence, and in a second one if there are too few inputs to tell."""
+        """What the numbers mean, and a doubt if there are too few inputs to tell."""
         clean, *noisy = self.levels
-        without = f"{clean.accuracy:.0%} without noise"
         if clean.accuracy < self.chance + _ABOVE_CHANCE * (1 - self.chance):
             return (
-                f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, and guessing on "
-                f"{100 * self.chance:.2g}%: check its weights, its preprocessing (it gets values in [0, 1]) and the "
-                "order of its classes."
+                f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, "
+                f"and guessing on {100 * self.chance:.2g}%: check its weights, its preprocessing "
+                "(it gets values in [0, 1]) and the order of its classes."
             )
         if not self.too_large:
             largest = noisy[-1]
-            return (
-                f"At sigma {largest.sigma:g} the model is right on {largest.accuracy:.0%} of noisy inputs ({without}): "
-                f"this noise is not too large for it.{self._doubt(largest)}"
-            )
+            advice = "this noise is not too large for it"
+            return f"{self._figures(largest)}: {advice}.{self._doubt(largest)}"
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
         ways = ["put a denoiser in front of it", "train it with noise"]
@@ -155,9 +154,14 @@ class Probe:
             ways = ["use a better denoiser", "fine-tune the model behind it"]
         if smaller:
             ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
+        advice = f"{', '.join(ways[:-1])} or {ways[-1]}"
+        return f"{self._figures(first)}: {advice}.{self._doubt(first)}"
+
+    def _figures(self, level: Level) -> str:
+        """The accuracy at a sigma and without noise, in words."""
         return (
-            f"At sigma {first.sigma:g} the model is right on {first.accuracy:.0%} of noisy inputs ({without}): "
-            f"{', '.join(ways[:-1])} or {ways[-1]}.{self._doubt(first)}"
+            f"At sigma {level.sigma:g} the model is right on {level.accuracy:.0%} of noisy inputs "
+            f"({self.levels[0].accuracy:.0%} without noise)"
         )
 
     def _doubt(self, level: Level) -> str:
@@ -166,8 +170,8 @@ class Probe:
         if not low < self.threshold < high:
             return ""
         return (
-            f" {self.inputs} inputs are too few to be sure: the limit is {self.threshold:.0%}, and on other inputs the "
-            f"model may be right on {low:.0%} to {high:.0%}."
+            f" {self.inputs} inputs are too few to be sure: the limit is {self.threshold:.0%}, and "
+            f"on other inputs the model may be right on {low:.0%} to {high:.0%}."
         )
 
     def plain(self) -> dict[str, Any]:
@@ -200,53 +204,55 @@ def probe(
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
 
-    `certify` draws other noise with the same seed, so votes that choose a sigma or model never count in a certificate.
+    `certify` draws other noise with the same seed, so votes that choose a sigma or model never
+    count in a certificate.
 
     Args:
         model: The model, as for `certify`.
         data: The data, as for `certify`. Inputs without a label are left out.
-        sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the denoiser removes.
+        sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the
+            denoiser removes.
         copies: Noisy copies of each input.
-        radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of each input.
+        radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of each
+            input.
         samples: The samples per input of the certificates that the estimate is about.
-        ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
+        ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the
+            data.
         skip: Take every `skip`-th input.
         limit: Take at most this many inputs.
         on_level: Called with the result for each sigma as soon as it is known.
-        **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model directly, also
-            if there is a denoiser. Without `radii`, the defaults of `batch` and `compile` are 64 and "none".
+        **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model
+            directly, also if there is a denoiser. Without `radii`, the defaults of `batch` and
+            `compile` are 64 and "none".
 
     >>> import smoothcert as sc
     >>> found = sc.probe("fashion-cnn-clean", "fashion-mnist", sigmas=[0.5], limit=50, device="cpu")
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    if given := [name for name in ("noise", "sigma") if name in settings]:
-        raise InvalidInput(f"a probe chooses {setting(given[0])} itself: give {setting('sigmas')}")
+    for name in ("noise", "sigma"):
+        if name in settings:
+            raise InvalidInput(
+                "noise-of-probe",
+                "a probe chooses {noise} itself: give {sigmas}",
+                noise=setting(name),
+                sigmas=setting("sigmas"),
+            )
     shared: dict[str, Any] = {**settings}
     front = shared.pop("denoiser", None)
-    front = (
-        None if front is None else load_denoiser(front, stochastic=shared.get("stochastic", False))
-    )
-    if sigmas is None:
-        low, high = (0.0, inf) if front is None else front.sigmas
-        sigmas = [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
-    if not (
-        wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})
-    ):
-        raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
-    copies, samples = (
-        _check.whole("copies", copies, least=1),
-        _check.whole("samples", samples, least=1),
-    )
-    radii = None if radii is None else sorted(set(_check.radii(radii)))
-    for name, default in (("batch", _BATCH), ("compile", "none")):
-        if radii is None and shared.get(name, "auto") == "auto":
-            shared[name] = default
+    if front is not None:
+        front = load_denoiser(front, stochastic=shared.get("stochastic", False))
+    wanted = _sigmas(sigmas, front)
+    copies = _check.whole("copies", copies, least=1)
+    samples = _check.whole("samples", samples, least=1)
+    if radii is None:
+        # Most probes take less time than choosing the fastest batch and compiling.
+        shared |= {n: v for n, v in _FAST_START.items() if shared.get(n, "auto") == "auto"}
+    else:
+        radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data)
-    if (
-        ids is None and skip is None and len(dataset)
-    ):  # from all parts of the data, which may be sorted by class
+    if ids is None and skip is None and len(dataset):
+        # From all parts of the data, which may be sorted by class.
         ids = evenly(len(dataset), _check.whole("limit", limit, least=1)).tolist()
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
@@ -283,14 +289,28 @@ def probe(
     )
 
 
+def _sigmas(sigmas: Sequence[float] | None, denoiser: Denoiser | None) -> list[float]:
+    """The standard deviations to try, in increasing order."""
+    if sigmas is None:
+        low, high = (0.0, inf) if denoiser is None else denoiser.sigmas
+        sigmas = [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
+    positive = {_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0}
+    if not positive:
+        raise InvalidInput("no-sigma", "there is no sigma above 0: give some, as in 0.12,0.25,0.5")
+    return sorted(positive)
+
+
 def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[Input]:
     """The inputs that have a label."""
-    inputs = [read for id in ids if (read := subject.read(dataset, id))[2] is not None]
-    if not inputs:
+    inputs = [subject.read(dataset, id) for id in ids]
+    labelled = [one for one in inputs if one[2] is not None]
+    if not labelled:
         raise InvalidInput(
-            f"no chosen input of {dataset.name} has a label, so no accuracy can be measured"
+            "no-labels",
+            "no chosen input of {data} has a label, so no accuracy can be measured",
+            data=dataset.name,
         )
-    return inputs
+    return labelled
 
 
 @torch.inference_mode()
@@ -307,19 +327,22 @@ def _without_noise(ready: ReadySubject, inputs: Sequence[Input]) -> Level:
 
 
 def _under_noise(ready: ReadySubject, inputs: Sequence[Input], copies: int) -> Level:
-    """The accuracy on noisy copies, with other noise than a run: votes that choose a sigma must not count again."""
+    """The accuracy on noisy copies.
+
+    Their noise is not that of a run, because votes that choose a sigma must not count again.
+    """
     engine = ready.engine(SingleDraw(copies), seed=key_for(ready.seed, "probe"))
     right = majority = 0
     for certificate in engine.certify(inputs):
-        look, label = certificate.looks[0], certificate.label
-        right += look.votes.get(NO_CLASS if label is None else label, 0)
-        majority += look.top == label
+        look = certificate.looks[0]
+        right += look.of(certificate.label)
+        majority += look.top == certificate.label
     return Level(ready.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
 
 
 @dataclass(frozen=True)
 class _UntilClear(Rule):
-    """Look until it is likely for every threshold on which side of it the label's probability lies."""
+    """Look until the label's probability is likely on one side of every threshold."""
 
     thresholds: tuple[float, ...]
     samples: int = 4_000
@@ -348,16 +371,16 @@ class _UntilClear(Rule):
 def _estimated(
     ready: ReadySubject, inputs: Sequence[Input], radii: Sequence[float], samples: int
 ) -> dict[float, float | None]:
-    """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
+    """The certified accuracy that fixed sampling would find, by radius.
+
+    It is the share of labels whose probability is likely above what fixed sampling needs.
+    """
     p = [ready.noise.needed_probability(radius) for radius in radii]
     # The shares of votes with which fixed sampling certifies the radii; above 1 for none.
-    plan = _UntilClear(
-        tuple((critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples).tolist())
-    )
-    engine, right = (
-        ready.engine(plan, seed=key_for(ready.seed, "estimate")),
-        np.zeros(len(radii)),
-    )
+    needed = critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples
+    plan = _UntilClear(tuple(needed.tolist()))
+    engine = ready.engine(plan, seed=key_for(ready.seed, "estimate"))
+    right = np.zeros(len(radii))
     for certificate in engine.certify(inputs):
         votes = sum(look.of(certificate.label) for look in certificate.looks)
         right += plan.likely(votes, certificate.samples) > 0.5

@@ -77,15 +77,21 @@ def _check_places(manifest: Manifest, places: Places) -> None:
             code=" and ".join(f"the {part} {name}" for part, name in code.items()),
             parts=" and ".join(map(setting, code)),
         )
-    data = places.get("data")
-    needs_labels = manifest.in_memory == "labels"
-    if manifest.in_memory and (data is None or (needs_labels and isinstance(data, (str, Path)))):
-        wanted = f": give {setting('data')}"
-        if needs_labels:
-            wanted = either(
-                ": give data=(DATA, LABELS)",
-                ", which only Python takes: give data=(DATA, LABELS) there",
-            )
+    if manifest.in_memory:
+        _check_data_in_memory(manifest, places.get("data"))
+
+
+def _check_data_in_memory(manifest: Manifest, data: Any) -> None:
+    """Refuse to look for data that was in memory; with its own labels, a name is not enough."""
+    wanted = f": give {setting('data')}"
+    is_given = data is not None
+    if manifest.in_memory == "labels":
+        is_given = is_given and not isinstance(data, (str, Path))
+        wanted = either(
+            ": give data=(DATA, LABELS)",
+            ", which only Python takes: give data=(DATA, LABELS) there",
+        )
+    if not is_given:
         raise InvalidInput(
             "data-in-memory",
             "the run was made with {what} in memory{wanted}",

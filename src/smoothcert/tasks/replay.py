@@ -1,8 +1,9 @@
-"""Simulate what a plan would have cost and certified on the inputs of a published log or of a run.
+"""`replay`: simulate what a plan would have cost and certified on the inputs of a log or of a run.
 
-Each radius of a log gives the count of votes behind it; a run contains its counts. We take count / samples as the
-probability p of the class, and simulate the plan with seeded random votes. The radius at the full ceiling continues the
-same votes, so that declines compare radii on the same noise.
+Each radius of a log gives the count of votes behind it; a run contains its counts. We take count /
+samples as the probability p of the class, and simulate the plan with seeded random votes. The
+radius at the full ceiling continues the same votes, so that declines compare radii on the same
+noise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert._user_errors import naming_user_errors
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
@@ -37,10 +38,11 @@ class Outcome:
     """Averages over repetitions of one way of sampling.
 
     Args:
-        samples: Average samples per input; every forward pass counts, pilots and abstentions included.
+        samples: Average samples per input, pilots and abstentions included.
         acr: Average certified radius.
-        mad: The largest decline of a radius against the ceiling. None for a plan that decides radii, and for one that
-            bounds other classes: the ceiling is simulated with the usual bound.
+        mad: The largest decline of a radius against the ceiling. None for a plan that decides
+            radii, and for one that bounds other classes: the ceiling is simulated with the usual
+            bound.
         abstained: Share of inputs without a certificate.
         certified_accuracy: Certified accuracy by radius.
     """
@@ -78,14 +80,12 @@ class Replay:
         Args:
             outcome: The outcome.
         """
-        shares = {
-            f"{r:g}": share if self.labelled else None
-            for r, share in outcome.certified_accuracy.items()
-        }
-        return vars(outcome) | {
-            "acr": outcome.acr if self.labelled else None,
-            "certified_accuracy": shares,
-        }
+        shares: dict[str, Any] = {f"{r:g}": s for r, s in outcome.certified_accuracy.items()}
+        acr: float | None = outcome.acr
+        if not self.labelled:
+            shares = dict.fromkeys(shares)
+            acr = None
+        return vars(outcome) | {"acr": acr, "certified_accuracy": shares}
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
@@ -103,10 +103,11 @@ class Population:
     """Inputs whose classes have known probabilities.
 
     Args:
-        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1, the rest is the
-            probability of an output that is not finite and votes for no class.
+        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1,
+            the rest is the probability of an output that is not finite and votes for no class.
         label: The label of each input as an index of these classes; -1 if it is none of them.
-        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated pilot choose.
+        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated
+            pilot choose.
     """
 
     p: Array
@@ -118,16 +119,15 @@ class Population:
 
 
 def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
-    """A population of which only the probability of the predicted class is known, and whether it is the label.
+    """A population of which only the probability p of the predicted class is known.
 
-    If the prediction is wrong, we assume that the label has the probability 0.6 (1 - p).
+    `correct` says whether that class is the label. If it is not, we assume that the label has the
+    probability 0.6 (1 - p).
     """
-    p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
-    return Population(
-        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
-        np.where(correct, 0, 1),
-        np.zeros(len(p), np.int64),
-    )
+    p = _check.probabilities("p", p)
+    classes = np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1)
+    label = np.where(np.asarray(correct, bool), 0, 1)
+    return Population(classes, label, chosen=np.zeros(len(p), np.int64))
 
 
 def from_votes(votes: ArrayLike, label: ArrayLike, samples: ArrayLike | None = None) -> Population:
@@ -150,57 +150,104 @@ def read_population(
 
     Returns it with the noise, and with a remark for the reader or None.
     """
-    votes, counted = read_votes(path), read_counts(path)
-    results = read_results(path) if votes is None and counted is None else None
-    if results is not None:
-        if not len(results):
-            raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
-        # The options of a noise say nothing about the size of an input, which the run knows.
-        if noise is None or (
-            results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)
-        ):
-            noise = results.noise
-    if noise is None:
-        raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
+    votes = read_votes(path)
     if votes is not None:
-        return from_votes(*votes), noise, None
-    published = (
-        results is not None and results.noise is None
-    )  # a published log, or an export of one
-    if not published and not (log_samples is None and log_alpha is None):
+        return from_votes(*votes), _needed_noise(path, noise), None
+    shares = read_counts(path)
+    if shares is not None:
+        noise = _needed_noise(path, noise)
+        _check_no_log_settings(path, log_samples, log_alpha)
+        return from_shares(*shares), noise, None
+    results = read_results(path)
+    if not len(results):
         raise InvalidInput(
-            f"{path} contains its samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
+            "no-certificates",
+            "{path} holds no certificates yet; run certify again to go on",
+            path=path,
         )
-    if counted is not None:
-        return from_shares(*counted), noise, None
-    assert results is not None
-    of_label = results.known_labels  # p is that of the label
+    noise = _needed_noise(path, noise, results.noise)
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(
-            f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
+            "unlabelled-inputs",
+            "{path} has inputs without a label, and {setting} needs one for every input",
+            path=path,
+            setting=setting("known_labels", True),
         )
-    samples, alpha = (
-        100_000 if log_samples is None else log_samples,
-        plan.alpha if log_alpha is None else _check.alpha("log_alpha", log_alpha),
-    )
+    if results.noise is not None:
+        _check_no_log_settings(path, log_samples, log_alpha)
+        population, remark = _of_certificates(results, path, plan, noise, abstained_p)
+        return population, noise, remark
+    samples = 100_000 if log_samples is None else log_samples
+    alpha = plan.alpha if log_alpha is None else _check.alpha("log_alpha", log_alpha)
     p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
-    remark = _remark(results, plan.samples)
-    if published:
-        remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
-    elif isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
-        return _population_of(results), noise, remark
-    elif of_label and not plan.known_labels:
+    remark = (
+        f"Radii in the log are taken to be of {samples:,} samples per input "
+        f"(see {setting('log_samples')})."
+    )
+    return _labelled(from_shares(p, results.correct), results), noise, remark
+
+
+def _needed_noise(path: str | Path, given: Noise | None, recorded: Noise | None = None) -> Noise:
+    """The noise that is given or recorded."""
+    # The options of a noise say nothing about the size of an input, which a run knows.
+    lacks_size = getattr(given, "size", 0) is None
+    same_kind = given is not None and recorded is not None and given.same_kind(recorded)
+    noise = recorded if given is None or (lacks_size and same_kind) else given
+    if noise is None:
         raise InvalidInput(
-            f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
-            f"folder of the run, or use {setting('known_labels', True)}"
+            "no-noise",
+            "{path} does not contain its noise: give {noise}",
+            path=path,
+            noise=setting("noise"),
         )
-    population = from_shares(p, np.ones(len(results), bool) if of_label else results.correct)
+    return noise
+
+
+def _check_no_log_settings(path: str | Path, samples: int | None, alpha: float | None) -> None:
+    if samples is not None or alpha is not None:
+        raise InvalidInput(
+            "samples-are-known",
+            "{path} contains its samples: leave out {samples} and {alpha}",
+            path=path,
+            samples=setting("log_samples"),
+            alpha=setting("log_alpha"),
+        )
+
+
+def _of_certificates(
+    results: Results, path: str | Path, plan: Plan, noise: Noise, abstained_p: float
+) -> tuple[Population, str | None]:
+    """The population of a run or its export, and a remark."""
+    p = probabilities(results, noise=noise, abstained_p=abstained_p)
+    remark = _remark(results, plan.samples)
+    needs_all_votes = plan.known_labels or plan.bound == "runner-up" or results.known_labels
+    if isinstance(results, Run) and needs_all_votes:
+        return _population_of(results), remark
+    if not results.known_labels:
+        return _labelled(from_shares(p, results.correct), results), remark
+    if not plan.known_labels:
+        raise InvalidInput(
+            "no-class-of-pilot",
+            "{path} was certified with known labels and does not tell which class a pilot would "
+            "choose: replay the folder of the run, or use {setting}",
+            path=path,
+            setting=setting("known_labels", True),
+        )
+    # With known labels, p is that of the label.
+    return _labelled(from_shares(p, np.ones(len(results), bool)), results), remark
+
+
+def _labelled(population: Population, results: Results) -> Population:
+    """The population, where inputs without a label have none."""
     label = np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label)
-    return replace(population, label=label), noise, remark
+    return replace(population, label=label)
 
 
 def _population_of(run: Run) -> Population:
-    """The population of a run, from its votes for all classes. Outputs that are not finite vote for no class."""
+    """The population of a run, from its votes for all classes.
+
+    Outputs that are not finite vote for no class.
+    """
     votes = np.zeros((len(run), run.manifest.classes))
     for row, certificate in zip(votes, run.certificates(), strict=True):
         for look in certificate.looks:
@@ -215,14 +262,15 @@ def _remark(results: Results, ceiling: int) -> str | None:
     bias = bias_of_p(results)
     if bias is not None:
         remarks.append(f"The run {bias}.")
-    unanimous = (
-        (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
-    )
-    if count := int(unanimous.sum()):
+    is_unanimous = (results.counted > 0) & (results.count == results.counted)
+    unanimous = is_unanimous & (results.counted < ceiling)
+    count = int(unanimous.sum())
+    if count:
         most = int(results.counted[unanimous].max())
-        which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
+        were = "was" if count == 1 else "were"
         remarks.append(
-            f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
+            f"{number_of(count, 'input')} {were} unanimous in at most {most:,} samples. "
+            "We take p as 1 there, so large radii are too frequent."
         )
     return " ".join(remarks) or None
 
@@ -235,7 +283,7 @@ def probabilities(
     alpha: float = 0.001,
     abstained_p: float = 0.49,
 ) -> Array:
-    """The probability of the predicted class for every input: from the votes of a run, or from the radii of a log.
+    """The probability of the predicted class, from the votes of a run or from the radii of a log.
 
     Args:
         results: The run, export or log.
@@ -248,11 +296,14 @@ def probabilities(
     if results.noise is None:
         p = votes(results, noise=noise, samples=samples, alpha=alpha) / samples
         return np.where(results.abstained, abstained_p, p)
-    if results.noise != noise and not (
-        isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)
-    ):
+    same_gaussian = isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)
+    if results.noise != noise and not same_gaussian:
         raise InvalidInput(
-            f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
+            "other-noise",
+            "{name} was certified under {recorded}, so its votes say nothing about {noise}",
+            name=results.name,
+            recorded=results.noise,
+            noise=noise,
         )
     return np.where(np.isnan(results.p), abstained_p, results.p)
 
@@ -278,20 +329,16 @@ def simulate(
     """
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
-    if noise.outcomes is not None:
-        raise InvalidInput(
-            f"{noise} is not random: its certificates are exact, so there are no votes to simulate"
-        )
-    plan = plan.primary.for_noise(noise)
+    plan = plan.primary.for_noise(_random(noise))
+    fixed_class = population.label if plan.known_labels else population.chosen
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
-            f"only the share of the predicted class is known here, and {setting('bound', 'runner-up')} needs the votes "
-            "of all classes: replay the folder of a run, or a file of votes"
+            "votes-needed",
+            "only the share of the predicted class is known here, and {bound} needs the votes of "
+            "all classes: replay the folder of a run, or a file of votes",
+            bound=setting("bound", "runner-up"),
         )
-    shape, fixed_class = (
-        (repetitions, len(population)),
-        population.label if plan.known_labels else population.chosen,
-    )
+    shape = (repetitions, len(population))
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     end = follow_simulated(plan, noise, population.p, shape, rng, chosen)
     with naming_user_errors():
@@ -317,16 +364,28 @@ def simulate(
         largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
         radii = list(plan.radii or metrics.default_radii(largest))
     radii = _check.radii(radii)
-    closed = plan.radii is not None
-    own = _summary(cost, radius, reference, correct, radii, closed=closed)
+    of_plan = _summary(cost, radius, reference, correct, radii, closed=plan.radii is not None)
+    if plan.basis() is None or plan.bound == "runner-up":
+        of_plan = replace(of_plan, mad=None)
     return Replay(
         len(population),
         repetitions,
-        replace(own, mad=None) if plan.basis() is None or plan.bound == "runner-up" else own,
+        of_plan,
         _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), correct, radii),
         _summary(plan.most_samples, reference, reference, correct, radii),
         labelled=bool((population.label >= 0).any()),
     )
+
+
+def _random(noise: Noise) -> Noise:
+    """The noise, if its votes can be simulated."""
+    if noise.outcomes is not None:
+        raise InvalidInput(
+            "noise-not-random",
+            "{noise} is not random: its certificates are exact, so there are no votes to simulate",
+            noise=noise,
+        )
+    return noise
 
 
 def _summary(
@@ -337,18 +396,15 @@ def _summary(
     radii: list[float],
     closed: bool = False,
 ) -> Outcome:
-    right = correct & ~np.isnan(radius)
-    known = np.nan_to_num(radius)
-    accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
-    lost = [
-        metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)
-    ]
+    is_right = correct & ~np.isnan(radius)
+    at_least_0 = np.nan_to_num(radius)
+    accuracy = metrics.certified_accuracy(at_least_0, is_right, radii, closed=closed)
+    shares = np.mean(np.atleast_2d(accuracy), axis=0).tolist()
+    pairs = zip(at_least_0, np.nan_to_num(reference), strict=True)
     return Outcome(
         samples=cost,
-        acr=metrics.average_certified_radius(known, right),
-        mad=float(np.mean(lost)),
+        acr=metrics.average_certified_radius(at_least_0, is_right),
+        mad=float(np.mean([metrics.largest_decline(*pair) for pair in pairs])),
         abstained=float(np.mean(np.isnan(radius))),
-        certified_accuracy=dict(
-            zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)
-        ),
+        certified_accuracy=dict(zip(radii, shares, strict=True)),
     )

@@ -40,8 +40,8 @@ class Smoothed(Subject):
     >>> def halves(x):  # the class says whether the first number is above a half
     ...     return (x[:, 0] > 0.5).long()
     >>> smoothed = Smoothed(halves, sigma=0.5, classes=2, device="cpu", batch=1000)
-    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], plan=InputSpecific(10_000,
-    decline=0.05))
+    >>> plan = InputSpecific(10_000, decline=0.05)
+    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], plan=plan)
     >>> results.prediction.tolist(), 0.42 < results[0].radius < 0.5
     ([1, 0], True)
     """
