@@ -142,17 +142,25 @@ def confidence(alpha: float, inputs: int = 1) -> Decimal:
     return _EXACT.normalize(_EXACT.subtract(Decimal(1), risk))
 
 
-def best_of(values: Sequence[NDArray[np.generic]]) -> tuple[int, list[int]]:
+def best_of(
+    values: Sequence[NDArray[np.generic]],
+    *,
+    largest: Sequence[float | None] | None = None,
+    alpha: float = 1 - CONFIDENCE,
+) -> tuple[int, list[int]]:
     """The place of the run with the largest mean, and of all runs that may be as good by chance.
 
-    Chance is at 95%, paired on the inputs.
-
     Args:
-        values: One array per run, with one value per input.
+        values: One array per run, with one value per input. Runs are paired on the inputs.
+        largest: The largest value that each run can have, for values that are not yes or no.
+        alpha: The largest probability that the run which is best in truth is not among them.
     """
     best = max(range(len(values)), key=lambda place: values[place].mean())
-    alpha = (1 - CONFIDENCE) / max(len(values) - 1, 1)
+    alpha /= max(len(values) - 1, 1)
+    limits = largest or [None] * len(values)
     as_good = [
-        place for place, value in enumerate(values) if not differ(value, values[best], alpha=alpha)
+        place
+        for place, value in enumerate(values)
+        if not differ(value, values[best], alpha=alpha, largest=(limits[place], limits[best]))
     ]
     return best, as_good
