@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.refusals import refused
@@ -8,6 +10,7 @@ from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, Combined, Fixed, Look, Price
 from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.results import Results, p_correct, p_reached_by
+from smoothcert.runs.words import all_together
 from smoothcert.statistics import metrics
 
 
@@ -148,3 +151,12 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
 def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
     with refused("needs-run-on-disk"):
         task(iss_run)
+
+
+def test_all_inputs_that_were_tried_count_for_the_number_of_wrong_certificates(fixed_run, altered):
+    manifest = replace(fixed_run.manifest, unreadable=(10**6, 10**6 + 1))
+    fewer = altered(fixed_run, **{name: column[:-1] for name, column in fixed_run.columns.items()})
+    assert altered(fewer, manifest=manifest).tried == 62
+    assert all_together(altered(fewer, manifest=manifest)) == (
+        "of these 62 inputs, at most 1 has a wrong certificate, with probability 0.998"
+    )

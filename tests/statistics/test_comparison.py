@@ -67,7 +67,6 @@ def test_bets_seldom_accept_a_model_that_is_worse_by_the_margin(margin, differin
     steps = np.diff(looks, prepend=0)
     p = [(differing + margin) / 2, (differing - margin) / 2, 1 - differing]
     pairs = np.cumsum(np.stack([rng.multinomial(step, p, 5_000) for step in steps]), axis=0)
-    pairs[..., 2] = looks[:, None] - pairs[..., 0] - pairs[..., 1]
     wealth = log_wealth(pairs, [0, 1, 0.5], (1 - margin) / 2)
     accepted = np.mean(np.any(wealth >= np.log(20), axis=0))
     assert accepted <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 5_000)

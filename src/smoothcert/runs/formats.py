@@ -39,6 +39,7 @@ from smoothcert.runs.results import (
     usual_radii,
 )
 from smoothcert.runs.run import open_run
+from smoothcert.runs.words import all_together
 from smoothcert.statistics.metrics import round_down
 
 Source: TypeAlias = Results | str | Path
@@ -418,6 +419,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     environment.filters |= {"quoted": json.dumps, "percent": _percent, "caveat": caveat}
+    environment.filters["all_together"] = all_together
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(r=results, rows=rows, **values).encode()
 

@@ -230,6 +230,11 @@ class Results:
         return len(set(self.manifest.unreadable).difference(self.manifest.ids))
 
     @property
+    def tried(self) -> int:
+        """All inputs that could get a wrong certificate: also those without one, unfinished or unreadable."""
+        return self.asked + self.left_out
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
         return len(self) >= self.asked
