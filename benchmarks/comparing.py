@@ -41,7 +41,7 @@ def errors(inputs: Inputs, *, repetitions: int, sequences: int) -> dict[str, Any
         p = [(differing + margin) / 2, (differing - margin) / 2, 1 - differing]
         steps = [rng.multinomial(step, p, sequences) for step in np.diff(looks, prepend=0)]
         pairs = np.cumsum(steps, axis=0)
-        wealth = log_wealth(pairs[..., 0], pairs[..., 1], looks[:, None], -margin)
+        wealth = log_wealth(pairs, [0, 1, 0.5], (1 - margin) / 2)  # D of each, from 0 to 1
         accepted = 100 * float(np.mean(np.any(wealth >= np.log(40), axis=0)))
         bets.append({"margin": 100 * margin, "differing": 100 * differing, "accepted": accepted})
     about = {

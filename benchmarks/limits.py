@@ -10,12 +10,15 @@ where P is the distribution of votes if p is drawn from the inputs. The maximum 
 backwards over looks and misses. So ACR <= c * samples + the right-hand side, for all plans.
 Good weights make this sharp.
 
-The plan is allowed to know how p and right answers are distributed over the inputs, and needs no pilot. It looks at
-sizes that grow by a fifth. Radii are rounded up to the next threshold.
+The plan is allowed to know how p and right answers are distributed over the inputs, and needs no pilot. Radii are
+rounded up to the next threshold. The bound is about plans that look at sizes which grow by a fifth, and that give up an
+input with more misses than `most`: what such an input could still be worth is not counted. Values of p are grouped. So
+only two digits are reported, rounded down.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,14 +129,15 @@ class _Stopping:
 def limits(
     inputs: Inputs, *, logs: list[tuple[str, float, float]], decline: float
 ) -> dict[str, Any]:
-    """The share of the samples of input-specific sampling below which no plan reaches its ACR."""
+    """The share of the samples of input-specific sampling below which no plan of this class reaches its ACR."""
     measured = {row["log"]: row for row in (results.read("budget-price") or {})["numbers"]["rows"]}
     rows = []
     for name, sigma, alpha in logs:
         goal = measured[name][f"{decline:.2f}"]
         found = _stopping(log_population(inputs, name, sigma, alpha), Gaussian(sigma))
         least = max((goal["acr"] - _sharpest(found, price)) / price for price in sigma * _PRICES)
-        rows.append({"log": name, "price": goal["price"], "limit": least / goal["samples"]})
+        limit = math.floor(100 * least / goal["samples"]) / 100
+        rows.append({"log": name, "price": goal["price"], "limit": limit})
     return {"rows": rows}
 
 

@@ -81,7 +81,9 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     audited = smoothcert("audit run --model toy:above_half")
     assert (audited.code, audited.out) == (
         0,
-        "run: 25 certificates checked, 5 drawn again: all hold.\nThe plan keeps its alpha of 0.001.\n",
+        "run: 25 certificates checked, 5 drawn again: all radii follow from their votes; of these 25 "
+        "inputs, at most 1 has a wrong certificate, with probability 0.9997.\n"
+        "The plan keeps its alpha of 0.001.\n",
     )
     [row] = json.loads(smoothcert("table run --json").out)["runs"]
     run = open_run("run")
@@ -99,7 +101,7 @@ def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert
     assert smoothcert(job).code == 2
     assert smoothcert(f"{job} --stochastic").code == 0
     assert (
-        "2 drawn again: all certificates hold"
+        "2 drawn again: all radii follow"
         in smoothcert("audit run --model toy:random_by_design").out
     )
 
@@ -120,9 +122,7 @@ def test_dropout_at_test_time_is_certified_and_a_run_knows_it(smoothcert, job):
     assert smoothcert(f"{job} --stochastic --out random").err.startswith(
         "random is complete already"
     )
-    assert (
-        "3 drawn again: all certificates hold" in smoothcert("audit random --model toy:dropout").out
-    )
+    assert "3 drawn again: all radii follow" in smoothcert("audit random --model toy:dropout").out
 
 
 @pytest.mark.parametrize("batch", ["auto", "500"])
@@ -147,13 +147,13 @@ def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_c
     )
     assert 0 < len(open_run("run")) < 25
     assert smoothcert(job).code == 0
-    assert "5 drawn again: all hold" in smoothcert("audit run --model toy:Patience").out
+    assert "5 drawn again: all radii follow" in smoothcert("audit run --model toy:Patience").out
 
 
 def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):
     assert smoothcert(f"{job} --limit 2".replace("above_half", "logits")).code == 0
     assert open_run("run").manifest.classes == 2
-    assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:logits").out
+    assert "2 drawn again: all radii follow" in smoothcert("audit run --model toy:logits").out
 
 
 @pytest.mark.filterwarnings("default:the pilot is counted again")

@@ -19,10 +19,12 @@ from smoothcert import (
     Price,
     Proof,
     Tally,
+    audit,
+    certify,
     exact_coverage,
 )
-from smoothcert.plans import Case
-from smoothcert.plans.base import Rule
+from smoothcert.plans import Case, Look, TwoStagePlan
+from smoothcert.plans.base import Rule, has_derived_coverage
 from smoothcert.plans.combined import Combined
 from smoothcert.plans.coverage import caveat
 from smoothcert.statistics.bounds import lower_bound
@@ -258,6 +260,139 @@ def test_a_subclass_can_say_what_is_proved_about_its_own_rule():
     found = exact_coverage(Proved(100), NOISE)
     assert (found.proved, found.theorem) == (True, "its own")
     assert caveat(Proved(100)) is None
+
+
+class _OtherCombined(Combined):
+    """Its proof is not that of its first plan."""
+
+    def prove(self, state):
+        return Proof.from_bounds(state[0].state, _share(state[0].state))
+
+
+class _PretendsToBeAnother(_Bold):
+    @property
+    def primary(self):
+        return Fixed(100)
+
+
+class _BecomesAnother(_Bold):
+    def for_noise(self, noise):
+        return Fixed(100)
+
+
+class _StopsTheChain:
+    def __init_subclass__(cls, **options):
+        pass
+
+
+class _NotTold(_StopsTheChain, Fixed):
+    """`Plan` is not told that this class was defined."""
+
+    prove = _Bold.prove
+
+
+class _SlotsTaken(Fixed):
+    """The state proves more than the votes."""
+
+    __slots__ = ("tricks",)
+
+    def init(self, noise, chosen=None):
+        return super().init(noise, chosen).add(Look(90, {0: 90}))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        _OtherCombined((Fixed(100),)),
+        Combined((_Bold(100),)),
+        Combined((Combined((_Bold(100),)),)),
+        _PretendsToBeAnother(100),
+        _BecomesAnother(100),
+        _NotTold(100),
+        _SlotsTaken(100),
+    ],
+    ids=lambda plan: type(plan).__name__,
+)
+def test_no_way_of_overriding_keeps_the_proof_of_the_parent(plan):
+    assert "nothing proves" in caveat(plan)
+    assert type(plan).p_value in (Plan.p_value, Combined.p_value) or type(plan) is _NotTold
+    try:
+        found = exact_coverage(plan, NOISE)
+    except InvalidInput:  # a refusal claims nothing
+        return
+    assert found.searched
+    assert not found.proved
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_audit_finds_out_a_plan_whose_instances_hide_a_method(tmp_path):
+    run = certify(
+        lambda x: (x[:, 0] > 0).long(),
+        [([0.3, 0.0], 1)] * 3,
+        noise=NOISE,
+        plan=_HidesInInstance(100),
+        classes=2,
+        out=tmp_path,
+        device="cpu",
+    )
+    found = audit(run.path, redraw=0)
+    assert (found.keeps_alpha, found.holds, found.coverage.verdict) == (False, False, "no")
+    assert "nothing proves" in caveat(run.plan)
+
+
+class _Theorem(Plan):
+    """A plan with a theorem of its own."""
+
+    samples = 100
+    pilot = 10
+    alpha = 0.001
+    request = Fixed.request
+    after_pilot = Fixed.after_pilot
+    reused = 0
+    level = Fixed.level
+    helper = staticmethod(lambda count: lower_bound(count, 100, alpha=0.001))
+
+    def prove(self, state):
+        return Proof.from_bounds(state, self.helper(state.count))
+
+    def coverage(self, noise):
+        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="its own")
+
+    def __str__(self):
+        return "theorem"
+
+
+@pytest.mark.parametrize("name", ["helper", "prove", "request", "coverage", "p_value", "level"])
+def test_an_attribute_of_an_instance_that_hides_its_class_takes_the_proof_away(name):
+    plan = _Theorem()
+    assert caveat(plan) is None
+    vars(plan)[name] = lambda *arguments: 0.9
+    assert "nothing proves" in caveat(plan)
+    assert "nothing proves" in caveat(Combined((plan,)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Fixed, "after_pilot"),
+        (Fixed, "plans_ahead"),
+        (Fixed, "samples"),
+        (Fixed, "added_later"),
+        (TwoStagePlan, "prove"),
+        (TwoStagePlan, "level"),
+        (Plan, "most_looks"),
+        (Rule, "update_each"),
+        (Rule, "__getattribute__"),
+    ],
+)
+def test_a_class_that_is_changed_later_loses_its_proof(kind, name, monkeypatch):
+    plan = Fixed(100)
+    assert has_derived_coverage(plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, lambda *arguments: None, raising=False)
+        kept_its_proof = has_derived_coverage(plan)
+    assert not kept_its_proof
+    assert caveat(plan) is None
 
 
 # --- plans that are known not to be valid

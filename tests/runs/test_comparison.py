@@ -41,7 +41,7 @@ def test_pairs_are_counted_and_listed(pair):
             9,
             0,
             "worse",
-            r"^other certifies less than fixed at 0\.25: -15\.0 points, 95% interval -2\d\.\d to -6\.\d\.$",
+            r"^other certifies less than fixed at 0\.25: -15\.0 points, 95% interval -2\d\.\d to -5\.\d\.$",
         ),
         (9, 5, "worse", r"^other certifies less than fixed at 0\.25, by more than 5 points: "),
         (9, 30, "not worse", r"^other certifies at most 30 points less than fixed at 0\.25: "),
@@ -95,6 +95,23 @@ def test_average_and_curve_are_compared_where_radii_are_measured(pair):
     assert (
         compare_runs(*pair(0), radius=0.25).average is None
     )  # alike everywhere: nothing to say about other inputs
+
+
+def test_the_interval_of_the_average_is_exact_where_the_largest_radius_is_known(pair, tmp_path):
+    a, b = pair(20)
+    found = compare_runs(a, b, radius=0.25)
+    assert found.average_is_exact
+    assert ", interval of the difference" in found.average_sentence
+    write_results(b, tmp_path / "log.tsv")
+    found = compare_runs(a, tmp_path / "log.tsv", radius=0.25)
+    assert not found.average_is_exact
+    assert ", approximate interval of the difference" in found.average_sentence
+
+
+def test_a_gain_that_is_small_everywhere_shows_nothing_about_rare_losses(fixed_run, altered):
+    gains = altered(fixed_run, name="gains", radius=fixed_run.radius + 0.01)
+    low, high = compare_runs(fixed_run, gains, radius=0.25).average
+    assert low < 0 < 0.01 < high
 
 
 def test_only_common_inputs_are_compared(fixed_run, altered):

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.refusals import refused
 
-from smoothcert.noises import Gaussian
+from smoothcert.noises import Gaussian, Uniform
 from smoothcert.runs.comparison import recommend
 from smoothcert.runs.table import table
 
@@ -46,6 +48,22 @@ def test_a_difference_that_chance_explains_does_not_decide(sweep, altered):
     assert found.radii[0].best == "small"
     assert found.radii[0].as_good == {"fewer": 47 / 60}
     assert found.run == "fewer"
+    assert found.reasons[1] == (
+        "Chance may explain the difference to small at 0: these 60 inputs do not tell them apart, "
+        "although small certifies more of them at 0."
+    )
+
+
+def test_runs_that_compare_would_refuse_get_no_verdict(sweep, altered):
+    small, large = sweep
+    changes = {
+        "other-data": {"manifest": replace(large.manifest, data_hash="other")},
+        "other-norm": {"noise": Uniform(0.5)},
+        "other-plan": {"plan": replace(large.plan, alpha=0.01)},
+    }
+    for code, change in changes.items():
+        with refused(code):
+            recommend([small, altered(large, **change)], radii=[0])
 
 
 def test_the_radii_are_those_of_the_table_unless_they_are_given(sweep):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from smoothcert.noises import Discrete, Gaussian
 from smoothcert.plans import AtRadii, Certificate, Combined, Fixed, Look, Price
 from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.results import Results, p_correct, p_reached_by
-from smoothcert.runs.words import shortfall, summary
+from smoothcert.runs.words import all_together, shortfall, summary
 from smoothcert.statistics import metrics
 
 
@@ -194,3 +196,12 @@ def test_a_majority_is_enough_where_radii_have_no_steps():
     assert shortfall(Gaussian(0.5), None) == "no class provably wins the vote"
     assert shortfall(Discrete(0.8), (0.0, 1.0)) == "no class provably wins the vote"
     assert "radius of 1 needs 87.51%" in shortfall(Discrete(0.8), None)
+
+
+def test_all_inputs_that_were_tried_count_for_the_number_of_wrong_certificates(fixed_run, altered):
+    manifest = replace(fixed_run.manifest, unreadable=(10**6, 10**6 + 1))
+    fewer = altered(fixed_run, **{name: column[:-1] for name, column in fixed_run.columns.items()})
+    assert altered(fewer, manifest=manifest).tried == 62
+    assert all_together(altered(fewer, manifest=manifest)) == (
+        "of these 62 inputs, at most 1 has a wrong certificate, with probability 0.998"
+    )

@@ -118,13 +118,23 @@ def test_every_format_shows_the_same_acr(iss_run, fixed_run):
 
 
 def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_run, altered):
-    marked = table([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
+    smaller = altered(iss_run, radius=iss_run.radius / 4)
+    marked = table([smaller, fixed_run], radii=[0.0]).render("markdown").splitlines()
     assert f"**{iss_run.average_samples:,.0f}**" in marked[2]
     assert "**" in marked[3]
     alone = table([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render(
         "markdown"
     )
     assert "**" not in alone
+
+
+def test_a_rare_loss_leaves_the_average_radius_unmarked(fixed_run, altered):
+    """The other run gains a little almost everywhere. Student's interval would mark it."""
+    gained = fixed_run.radius + 0.01
+    gained[np.argmax(fixed_run.radius * fixed_run.correct)] = 0
+    made = table([fixed_run, altered(fixed_run, name="gains", radius=gained)])
+    acr = made.titles.index("ACR")
+    assert not any(row[acr].best for row in made.cells)
 
 
 def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):

@@ -8,8 +8,10 @@ from smoothcert.noises import Gaussian
 from smoothcert.statistics.bounds import critical_count
 from smoothcert.statistics.comparison import (
     anytime_interval,
+    bounded_mean_interval,
     curve_band,
     detectable,
+    differ,
     difference_interval,
     log_wealth,
     mcnemar,
@@ -65,7 +67,7 @@ def test_bets_seldom_accept_a_model_that_is_worse_by_the_margin(margin, differin
     steps = np.diff(looks, prepend=0)
     p = [(differing + margin) / 2, (differing - margin) / 2, 1 - differing]
     pairs = np.cumsum(np.stack([rng.multinomial(step, p, 5_000) for step in steps]), axis=0)
-    wealth = log_wealth(pairs[..., 0], pairs[..., 1], looks[:, None], -margin)
+    wealth = log_wealth(pairs, [0, 1, 0.5], (1 - margin) / 2)
     accepted = np.mean(np.any(wealth >= np.log(20), axis=0))
     assert accepted <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 5_000)
 
@@ -75,7 +77,9 @@ def test_the_wealth_is_that_of_the_bets_one_by_one():
     wealth, delta = np.ones(64), -0.02
     for d in [1, 0, 0, -1, 1, 1, 0]:
         wealth *= 1 + stakes * (d - delta) / (1 + delta)
-    assert log_wealth(1, 3, 7, delta) == pytest.approx(np.log(wealth.mean()))
+    assert log_wealth([1, 3, 3], [0, 0.5, 1], (1 + delta) / 2) == pytest.approx(
+        np.log(wealth.mean())
+    )
 
 
 def test_an_interval_that_always_holds_is_wider():
@@ -83,6 +87,45 @@ def test_an_interval_that_always_holds_is_wider():
         low, high = difference_interval(a, b, n, alpha=0.05)
         always_low, always_high = anytime_interval(a, b, n, alpha=0.05)
         assert -1 <= always_low <= low <= high <= always_high <= 1
+
+
+@pytest.mark.parametrize(("inputs", "alpha"), [(5, 0.05), (8, 0.05), (8, 0.0125), (25, 0.05)])
+def test_not_worse_by_a_margin_is_wrong_with_half_of_alpha_at_most(inputs, alpha):
+    """All outcomes, at every margin where the claim of an outcome begins. Without a reserve it errs in up to 2.7%."""
+    outcomes = np.array([(a, b) for a in range(inputs + 1) for b in range(inputs + 1 - a)])
+    low = np.array([difference_interval(a, b, inputs, alpha=alpha).low for a, b in outcomes])
+    outcomes = np.column_stack([outcomes, inputs - outcomes.sum(axis=1)])
+    for margin in np.unique(-low[(low < 0) & (low > -1)]) + 1e-9:
+        claimed = outcomes[low > -margin]
+        for differing in np.linspace(margin, 1, 20):
+            p = [(differing + margin) / 2, (differing - margin) / 2, 1 - differing]
+            assert multinomial.pmf(claimed, inputs, p).sum() <= alpha / 2, (margin, differing)
+
+
+@pytest.mark.parametrize("inputs", [50, 100, 500])
+def test_rare_losses_are_covered(inputs):
+    """B gains .01 everywhere and loses 1 on 1% of the inputs. Student's interval says that B is better in up to 60%."""
+    rng = np.random.default_rng(5)
+    lost = rng.random((1_000, inputs)) < 0.01
+    gains = np.where(lost, 0.01 - 1, 0.01)
+    a = np.where(lost, 1.5, 0.5)
+    misses = claims = 0
+    for gain, of_a in zip(gains, a, strict=True):
+        low, high = bounded_mean_interval(gain, (-2, 2), alpha=0.05)
+        misses += not low <= 0 <= high
+        claims += differ(of_a, of_a + gain, alpha=0.05, largest=(2.0, 2.0))
+    assert misses == claims
+    assert misses <= 50
+
+
+def test_the_interval_of_a_bounded_mean_shrinks_with_more_inputs():
+    rng = np.random.default_rng(6)
+    widths = [
+        np.ptp(bounded_mean_interval(rng.normal(0.1, 0.2, n).clip(-2, 2), (-2, 2), alpha=0.05))
+        for n in (100, 1_000, 10_000)
+    ]
+    assert widths[0] > 2 * widths[1] > 4 * widths[2]
+    assert widths[2] < 2.2 * 2 * 1.96 * 0.2 / 100
 
 
 def test_the_mean_of_few_differences_is_covered():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from smoothcert.statistics import metrics
 
@@ -66,3 +67,13 @@ def test_largest_decline_ignores_gains():
 @given(st.floats(0, 10), st.integers(1, 8))
 def test_round_down_never_rounds_up(value, digits):
     assert value - 10.0**-digits <= float(metrics.round_down(value, digits)) <= value
+
+
+@pytest.mark.parametrize(
+    ("inputs", "count"), [(1, 0), (9, 0), (10, 0), (11, 1), (500, 3), (10_000, 18)]
+)
+def test_so_many_certificates_are_wrong_at_most(inputs, count):
+    most = metrics.most_wrong(0.001, inputs)
+    assert most.count == count
+    assert 0.99 <= float(most.probability) <= binom.cdf(count, inputs, 0.001) + 1e-12
+    assert not count or binom.cdf(count - 1, inputs, 0.001) < 0.99

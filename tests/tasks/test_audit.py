@@ -217,7 +217,8 @@ def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_pag
         proved,
         not proved,
     )
-    assert (doubt is None) == (len(summary(run).splitlines()) == 3)
+    together = "f these 12 inputs, at most 1 has a wrong certificate, with probability 0.99993"
+    assert (together in summary(run)) == proved
     row = sc.table(run).rows[0]
     assert (row.rules["alpha_proved"], row.values["method"].endswith("alpha not proved")) == (
         proved,
@@ -225,6 +226,7 @@ def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_pag
     )
     card = sc.write_results(run, None, "card").decode()
     assert ("Each certificate is wrong with a probability of at most 0.001." in card) == proved
+    assert (together in card) == (together in render(run)) == proved
     page = render(run)
     assert ("Each certificate is wrong with a probability of at most 0.001." in page) == proved
     assert doubt is None or f"with a probability of at most 0.001, but {doubt}" in page

@@ -31,6 +31,15 @@ def test_the_estimate_is_near_what_certificates_prove_later(images):
         assert share == pytest.approx(proved.certified_accuracy([radius])[0], abs=0.04)
 
 
+def test_large_radii_are_estimated_without_bias():
+    radius = torch.linspace(-1, 4.2, 600)  # of a linear classifier, in standard deviations
+    labels = torch.ones(600, dtype=torch.long)
+    metric = sc.CertifiedAccuracy([0, 1, 2, 3], sc.Gaussian(1.0))
+    metric.update(lambda x: torch.stack([-x[:, 0], x[:, 0]], 1), radius[:, None], labels)
+    for r, share in metric.compute().items():
+        assert share == pytest.approx(float((radius > r).float().mean()), abs=0.04)
+
+
 def test_batches_do_not_matter_and_a_reset_draws_other_noise(images):
     x, y = images
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))

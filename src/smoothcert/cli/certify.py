@@ -215,11 +215,12 @@ def _several_runs(runs: list[Run], out: Path, radii: list[float] | None, *, quie
     from smoothcert.runs.table import table
 
     rows = table(runs, radii=radii)
-    recommendation = recommend(runs, radii=rows.radii)
+    complete = all(run.complete for run in runs)
+    recommendation = recommend(runs, radii=rows.radii) if complete else None
     page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=recommendation)
     about = {
         "out": str(out),
-        "complete": all(run.complete for run in runs),
+        "complete": complete,
         "command_seconds": time.perf_counter() - STARTED,
         "report": str(page),
         "recommendation": recommendation and recommendation.plain(),

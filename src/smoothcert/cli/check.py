@@ -82,9 +82,10 @@ def _audit_outcome(run: Path, audit: Audit) -> str:
 
     if audit.findings:
         return f"{len(audit.findings)} do NOT hold"
+    outcome = "all radii follow from their votes"
     if audit.keeps_alpha:
-        return all_together(open_run(run)) or "all hold"
-    return "all radii follow from their votes"
+        outcome += f"; {all_together(open_run(run))}"
+    return outcome
 
 
 @dataclass(frozen=True)

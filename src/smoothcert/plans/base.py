@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
     from smoothcert.plans.expected import Expected
 
-_DERIVED = ("coverage", "p_value", "expected", "expected_samples", "basis", "adaptive")
+_DERIVED = ("coverage", "p_value", "expected", "expected_samples", "basis", "adaptive", "primary")
 """What was derived for one rule. A subclass does not inherit it, because it may have another rule."""
+
+_DEFINED: dict[type, dict[str, Any]] = {}
+"""The attributes of each class of plans at the time of its definition."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ class Plan(Rule):
         for name in _DERIVED:
             if name not in vars(cls):
                 setattr(cls, name, vars(Plan)[name])
+        _DEFINED[cls] = _attributes(cls)
 
     @abstractmethod
     def prove(self, state: Any) -> Proof:
@@ -266,6 +271,49 @@ class Plan(Rule):
         None for a plan whose radii cannot be compared like that.
         """
         return None
+
+
+def has_derived_coverage(plan: Plan) -> bool:
+    """Whether the class of a plan derives its own `coverage`, and the plan follows the rule of its class.
+
+    It does not if the class or one of its bases was changed after its definition, or if an attribute of the instance
+    hides one of the class.
+    """
+    kind = type(plan)
+    if vars(kind).get("coverage") in (None, vars(Plan)["coverage"]):
+        return False
+    if any(_is_changed(base) for base in kind.__mro__ if issubclass(base, Rule)):
+        return False
+    return not any(_is_hidden(kind, name) for name in getattr(plan, "__dict__", ()))
+
+
+def _attributes(cls: type) -> dict[str, Any]:
+    """What a rule rests on. Most of the attributes with underscores are set by Python or by `dataclass`."""
+    every = dict(vars(cls), __mro__=cls.__mro__)
+    special = ("__mro__", "__getattribute__", "__post_init__")
+    return {k: v for k, v in every.items() if not k.startswith(("__", "_abc_")) or k in special}
+
+
+def _is_changed(cls: type) -> bool:
+    """Whether a class has other attributes than at the time of its definition."""
+    before = _DEFINED.get(cls)
+    if before is None:
+        return True
+    now = _attributes(cls)
+    # A dataclass replaces a field object by its default.
+    names = [name for name in before | now if not isinstance(before.get(name), Field)]
+    return any(now.get(name) is not before.get(name) for name in names)
+
+
+def _is_hidden(kind: type, name: str) -> bool:
+    """Whether an attribute of an instance hides one of its class that is not the default of a field."""
+    value = getattr(kind, name, None)
+    is_field = name in getattr(kind, "__dataclass_fields__", ())
+    return callable(value) or not (value is None or is_field or isinstance(value, cached_property))
+
+
+for _base in (Rule, Plan):
+    _DEFINED[_base] = _attributes(_base)
 
 
 def check_random(noise: Noise) -> None:

@@ -103,7 +103,12 @@ class Combined(Plan):
         return tuple(_asked(*pair) for pair in zip(self.plans, states, strict=True))
 
     def update(self, state: tuple[Part, ...], votes: Votes) -> tuple[Part, ...]:
-        assert isinstance(votes, Look)
+        if not isinstance(votes, Look):
+            raise InvalidInput(
+                "one-input-at-a-time",
+                '"{plan}" follows one input at a time: ask each of its plans alone',
+                plan=self,
+            )
         return tuple(
             _after(plan, part, votes) for plan, part in zip(self.plans, state, strict=True)
         )

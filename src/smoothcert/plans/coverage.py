@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, Rule
+from smoothcert.plans.base import Plan, Rule, has_derived_coverage
+from smoothcert.plans.combined import Combined
 from smoothcert.plans.simulation import needed_probability, simulated_stops
 from smoothcert.plans.stopping import StoppingDistribution, is_countable
 from smoothcert.statistics.bounds import Array, interval
@@ -137,8 +138,8 @@ def caveat(plan: Rule) -> str | None:
     """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
     if not isinstance(plan, Plan):  # a rule certifies nothing
         return None
-    plan = plan.primary
-    if type(plan).coverage is Plan.coverage:
+    plan = _certifying(plan)
+    if not has_derived_coverage(plan):
         return (
             f"nothing proves that this plan keeps its alpha ({plan.alpha:g}); "
             "`coverage` looks for where it fails"
@@ -159,9 +160,12 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.045, 0.6, False)
     """
-    primary = plan.primary.for_noise(noise)
+    certifying = _certifying(plan)
+    primary = certifying.for_noise(noise)
     type(primary).init(primary, noise)  # a plan without a pilot that needs one refuses
-    derived = primary.coverage(noise)
+    derived = None
+    if has_derived_coverage(certifying):
+        derived = type(certifying).coverage(primary, noise)
     found = derived
     if found is None:
         found = _searched(primary, noise)
@@ -171,6 +175,13 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
         drawing_error=noise.drawing_error,
         searched=derived is None,
     )
+
+
+def _certifying(plan: Plan) -> Plan:
+    """The plan behind the certificates. A subclass of `Combined` may have another rule, so it stands for itself."""
+    while type(plan) is Combined:
+        plan = plan.plans[0]
+    return plan
 
 
 def _searched(plan: Plan, noise: Noise) -> Coverage:

@@ -9,7 +9,6 @@ from smoothcert.report.page import write_page
 from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import open_run
-from smoothcert.statistics.metrics import confidence
 
 if TYPE_CHECKING:
     from smoothcert.tasks.audit import Audit
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 def write_case(folder: str | Path, audit: Audit, out: str | Path) -> Path:
     """Write the safety case of a run.
 
-    The claim is joint: all certificates of the run hold together with probability 1 - N alpha, for
-    its N inputs (Bonferroni). `certify(joint=True)` divides alpha by N beforehand.
+    It says how many of all inputs have a wrong certificate at most. `certify(joint=True)` divides
+    alpha by their number beforehand, so that none is wrong.
 
     Args:
         folder: The run's folder.
@@ -44,8 +43,6 @@ def write_case(folder: str | Path, audit: Audit, out: str | Path) -> Path:
         run=run,
         audit=audit,
         certified=certified,
-        each=confidence(run.plan.alpha),
-        together=confidence(run.plan.alpha, len(run.manifest.ids)),
         pictures=pictures,
         class_names=class_names,
     )

@@ -52,7 +52,7 @@ from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
-from smoothcert.runs.words import shortfall
+from smoothcert.runs.words import all_together, shortfall
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -199,6 +199,7 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "acr_note": acr_note,
+        "all_together": all_together,
         "caveat": caveat,
         "certified_radii": certified_radii,
         "class_name": class_name,

@@ -155,6 +155,9 @@ class Comparison:
         notes: What else a reader should know.
         anytime: Whether inputs were added until the difference was clear. The intervals allow for
             that.
+        average_is_exact: Whether `average` covers the truth as often as it says. Without the
+            largest radius that votes can prove, which a published log does not tell, it is
+            Student's interval.
     """
 
     a: Results
@@ -164,6 +167,7 @@ class Comparison:
     curve: Curve | None
     notes: tuple[str, ...]
     anytime: bool
+    average_is_exact: bool
 
     @property
     def verdict(self) -> Verdict:
@@ -206,7 +210,8 @@ class Comparison:
         elif high < 0:
             claim = f"{self.b.name} has the smaller average certified radius"
         values = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
-        return f"{claim}: {values}, interval of the difference {low:+.3f} to {high:+.3f}."
+        interval = "interval" if self.average_is_exact else "approximate interval"
+        return f"{claim}: {values}, {interval} of the difference {low:+.3f} to {high:+.3f}."
 
     @property
     def curve_sentence(self) -> str:
@@ -239,6 +244,7 @@ class Comparison:
             ],
             "acr": [self.a.acr, self.b.acr],
             "acr_interval": self.average,
+            "acr_interval_exact": self.average_is_exact,
             "sentences": self.sentences,
         }
 
@@ -279,13 +285,19 @@ def compare_runs(
     )
     average = None
     curve = None
+    most_of_a = a.largest_radius
+    most_of_b = b.largest_radius
+    is_bounded = most_of_a is not None and most_of_b is not None
     gained = b.radius * b.correct - a.radius * a.correct
     is_measured = a.decided_radii is None and b.decided_radii is None
     # If no input differs, neither an average nor a band would tell what other inputs could show.
     if is_measured and len(common) > 1 and np.any(gained):
         average = paired.mean_interval(gained, alpha=alpha)
+        if most_of_a is not None and most_of_b is not None:
+            limits = (-most_of_a, most_of_b)
+            average = paired.bounded_mean_interval(gained, limits, alpha=alpha)
         curve = _curve(a, b, alpha)
-    return Comparison(a, b, differences, average, curve, notes, anytime)
+    return Comparison(a, b, differences, average, curve, notes, anytime, is_bounded)
 
 
 def _difference(
@@ -502,8 +514,8 @@ class AtRadius:
         radius: The radius r.
         best: The name of the run.
         share: Its certified accuracy.
-        as_good: Other runs that differ from it by no more than chance (95%, paired on the inputs),
-            with their shares.
+        as_good: Other runs that differ from it by no more than chance (95% at all radii together,
+            paired on the inputs), with their shares.
     """
 
     radius: float
@@ -520,11 +532,13 @@ class Recommendation:
         run: Its name.
         radii: What is best at each radius. Radii at which no run certifies anything are left out.
         alpha: The probability that any certificate of one input is wrong, over all runs.
+        inputs: The number of inputs.
     """
 
     run: str
     radii: tuple[AtRadius, ...]
     alpha: float
+    inputs: int
 
     @property
     def reasons(self) -> list[str]:
@@ -532,17 +546,30 @@ class Recommendation:
         good = [at for at in self.radii if self.run == at.best or self.run in at.as_good]
         others = [at for at in self.radii if at not in good]
         where = f"{len(good)} of {len(self.radii)} radii" if others else "every radius"
-        where += f" ({', '.join(f'{at.radius:g}' for at in good)})"
+        where += f" ({_listed(good)})"
         return [
             f"Take {self.run}: at {where}, no other run certifies more inputs beyond chance.",
             *(
                 f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}."
                 for at in others
             ),
+            *self._chance(good),
             "This depends on the radii: ask for those that matter to you. It was chosen on these "
             "inputs: for figures without selection, certify other inputs. The certificates that "
             f"all runs give to one input hold together with probability {1 - self.alpha:g}.",
         ]
+
+    def _chance(self, good: Sequence[AtRadius]) -> Iterator[str]:
+        """Which differences these inputs do not show."""
+        rivals = {name for at in good for name in (at.best, *at.as_good)} - {self.run}
+        for rival in sorted(rivals):
+            alike = [at for at in good if rival == at.best or rival in at.as_good]
+            ahead = [at for at in alike if _share(at, rival) > _share(at, self.run)]
+            more = f", although {rival} certifies more of them at {_listed(ahead)}" if ahead else ""
+            yield (
+                f"Chance may explain the difference to {rival} at {_listed(alike)}: "
+                f"these {self.inputs:,} inputs do not tell them apart{more}."
+            )
 
     def plain(self) -> dict[str, Any]:
         """The recommendation as a dictionary for JSON."""
@@ -557,20 +584,25 @@ def recommend(
     With a tie, the one with larger ACR is recommended.
 
     Args:
-        results: Runs on the same inputs, with radii in the same norm, or their folders.
+        results: Runs that `compare` would compare, on the same inputs, or their folders.
         radii: The radii r at which certified accuracy counts. Default: those of `table`.
 
     Returns:
         The recommendation; None if no input is certified for its label.
     """
     runs = collect(results)
+    if not any(run.labelled for run in runs):
+        return None
     if any(not np.array_equal(run.id, runs[0].id) for run in runs):
         raise InvalidInput(
             "other-inputs", "the runs have different inputs, so they cannot be compared"
         )
+    for run in runs:
+        _check_comparable(runs[0], run)
     if radii is None:
         radii = usual_radii(runs)
-    compared = [_best_at(runs, float(radius)) for radius in radii]
+    alpha = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
+    compared = [_best_at(runs, float(radius), alpha) for radius in radii]
     shown = tuple(at for at in compared if at.share > 0)
     if not shown:
         return None
@@ -579,15 +611,23 @@ def recommend(
         return sum(run.name == at.best or run.name in at.as_good for at in shown), run.acr
 
     alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
-    return Recommendation(max(runs, key=rank).name, shown, alpha)
+    return Recommendation(max(runs, key=rank).name, shown, alpha, len(runs[0]))
 
 
-def _best_at(runs: Sequence[Results], radius: float) -> AtRadius:
+def _best_at(runs: Sequence[Results], radius: float, alpha: float) -> AtRadius:
     certified = [run.certified([radius])[:, 0] for run in runs]
     shares = [float(values.mean()) for values in certified]
-    best, good = metrics.best_of(certified)
+    best, good = metrics.best_of(certified, alpha=alpha)
     as_good = {runs[place].name: shares[place] for place in good if place != best}
     return AtRadius(radius, runs[best].name, shares[best], as_good)
+
+
+def _share(at: AtRadius, run: str) -> float:
+    return at.share if run == at.best else at.as_good[run]
+
+
+def _listed(radii: Sequence[AtRadius]) -> str:
+    return ", ".join(f"{at.radius:g}" for at in radii)
 
 
 def _signed(difference: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs, number_of
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
+from smoothcert.plans.follow import unanimous
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -237,6 +239,11 @@ class Results:
         return f"{number_of(self.left_out, 'input')} could not be read, left out"
 
     @property
+    def tried(self) -> int:
+        """All inputs that could get a wrong certificate: also those without one, unfinished or unreadable."""
+        return self.asked + self.left_out
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
         return len(self) >= self.asked
@@ -245,6 +252,17 @@ class Results:
     def certified_by(self) -> Plan | None:
         """The plan behind the certificates: `plan`, or the first one of a combined plan."""
         return None if self.plan is None else self.plan.primary
+
+    @cached_property
+    def largest_radius(self) -> float | None:
+        """The radius of unanimous votes at the ceiling, which no radius exceeds; None if it is unknown or infinite."""
+        plan = self.certified_by
+        if plan is None or self.noise is None:
+            return None
+        if self.manifest is not None and self.manifest.budget is not None:
+            plan = self.manifest.requested_plan
+        radius = unanimous(plan, self.noise).proof().radius
+        return radius if radius and radius < math.inf else None
 
     @property
     def known_labels(self) -> bool:

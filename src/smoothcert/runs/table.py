@@ -220,7 +220,10 @@ class Table:
             return False
         if column.averaged is None:
             return column.text(row) == column.text(column.best(rivals, key=column.number))
-        _, good = metrics.best_of([column.averaged(r.run) for r in rivals])
+        _, good = metrics.best_of(
+            [column.averaged(r.run) for r in rivals],
+            largest=[r.run.largest_radius for r in rivals],
+        )
         return len(good) < len(rivals) and row in [rivals[place] for place in good]
 
 

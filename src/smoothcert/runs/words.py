@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from math import ceil
 
 from smoothcert.errors import number_of
@@ -12,11 +11,9 @@ from smoothcert.plans import Price
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
 from smoothcert.runs.run import Run
-from smoothcert.statistics.metrics import confidence, round_down
+from smoothcert.statistics.metrics import most_wrong, round_down
 
 _MOST_RADII = 5
-_HIGH_CONFIDENCE = Decimal("0.99")
-"""The confidence in all certificates together is only told if it is higher."""
 
 
 def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
@@ -82,15 +79,15 @@ def _costs(run: Run, seconds: float | None) -> str:
     return f"{samples}; {took}"
 
 
-def all_together(run: Run) -> str:
-    """The sentence about all certificates at once; empty where it says little.
-
-    It says much for few inputs, or where alpha was divided over them (`joint`).
-    """
-    together = confidence(run.plan.alpha, run.asked)
-    if together <= _HIGH_CONFIDENCE:
-        return ""
-    return f"all certificates hold together with confidence {together:%}"
+def all_together(results: Results) -> str:
+    """How many certificates of a run with a plan are wrong at most, in a sentence."""
+    assert results.plan is not None
+    count, probability = most_wrong(results.plan.alpha, results.tried)
+    if not count:
+        return f"all certificates hold, with probability {probability}"
+    has = "has" if count == 1 else "have"
+    inputs = f"of these {results.tried:,} inputs"
+    return f"{inputs}, at most {count:,} {has} a wrong certificate, with probability {probability}"
 
 
 def caveat_of_budget(results: Results) -> str | None:

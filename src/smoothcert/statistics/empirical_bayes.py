@@ -10,11 +10,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, ndtr, xlog1py, xlogy
+from scipy.special import betainc, ndtr, ndtri, xlog1py, xlogy
 
 from smoothcert.statistics.bounds import Array
 
-P = np.asarray(ndtr(np.arange(-20, 51) / 10))
+_STEP = 0.1
+_QUANTILES = _STEP * np.arange(-20, 51)
+P = np.asarray(ndtr(_QUANTILES))
 """The values of p, from .023 to 1 - 3e-7."""
 _ROUNDS = 20
 """Few rounds keep the distribution smooth: with many, it would shrink to a few spikes."""
@@ -51,3 +53,14 @@ def distribution(votes: Mapping[tuple[int, int], int]) -> Array:
     for _ in range(_ROUNDS):
         weights *= inputs / (likely @ weights) @ likely / inputs.sum()
     return weights
+
+
+def share_above(p: ArrayLike, weights: Array) -> Array:
+    """The share of a population whose probability of the class is above each p.
+
+    Args:
+        p: Probabilities; 1 and more are never exceeded.
+        weights: The weights of `P`. Each is spread evenly over its step of the grid.
+    """
+    quantile = ndtri(np.clip(p, 0, 1))[..., None]
+    return np.asarray(np.clip((_QUANTILES - quantile) / _STEP + 0.5, 0, 1) @ weights)

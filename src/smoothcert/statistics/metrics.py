@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,8 @@ from smoothcert.statistics.comparison import differ, mean_interval
 
 CONFIDENCE = 0.95
 """The confidence of bands over inputs. It has nothing to do with the alpha of a certificate."""
+_RISK = 0.01
+"""The largest probability that more certificates are wrong than is said."""
 _EXACT = Context(prec=400)  # room for all digits of any float
 
 
@@ -128,31 +131,62 @@ def round_down(value: float, digits: int = 3) -> str:
     )
 
 
-def confidence(alpha: float, inputs: int = 1) -> Decimal:
-    """1 - alpha with all of its digits, or that of all inputs together (Bonferroni), rounded down.
+def confidence(alpha: float) -> Decimal:
+    """1 - alpha with all of its digits. As a float, that of a tiny alpha would be 1.
 
-    As a float, that of a tiny alpha would be 1.
-
-    >>> f"{confidence(0.05):%}", str(confidence(1e-20)), str(confidence(0.000142857, inputs=7))
-    ('95%', '0.99999999999999999999', '0.999')
+    >>> f"{confidence(0.05):%}", str(confidence(1e-20))
+    ('95%', '0.99999999999999999999')
     """
-    risk = inputs * Decimal(repr(float(alpha)))
-    if inputs > 1:
-        risk = Context(prec=3, rounding=ROUND_CEILING).plus(risk)
-    return _EXACT.normalize(_EXACT.subtract(Decimal(1), risk))
+    return _EXACT.normalize(_EXACT.subtract(Decimal(1), Decimal(repr(float(alpha)))))
 
 
-def best_of(values: Sequence[NDArray[np.generic]]) -> tuple[int, list[int]]:
-    """The place of the run with the largest mean, and of all runs that may be as good by chance.
+class MostWrong(NamedTuple):
+    """How many certificates of a run are wrong at most, and the probability of that, rounded down."""
 
-    Chance is at 95%, paired on the inputs.
+    wrong: int
+    probability: Decimal
+
+
+def most_wrong(alpha: float, inputs: int) -> MostWrong:
+    """The smallest number of wrong certificates that is not exceeded with a probability of 0.99 or more.
+
+    Whatever was seen of other inputs, an input gets a wrong certificate with probability alpha at most. So the number
+    of wrong certificates is at most that of a Binomial(N, alpha) variable in distribution.
 
     Args:
-        values: One array per run, with one value per input.
+        alpha: The largest probability that a certificate is wrong.
+        inputs: All inputs that were tried (N), with or without a certificate.
+
+    >>> [(count, str(p)) for count, p in (most_wrong(0.001, 500), most_wrong(0.000142857, 7))]
+    [(3, '0.998'), (0, '0.999')]
+    """
+    most = math.ceil(inputs * alpha + 6 * math.sqrt(inputs * alpha) + 10)
+    counts = np.arange(min(most, inputs) + 1)
+    risks = bounds.tail(counts + 1, inputs, alpha)
+    count = int(np.argmax(risks <= _RISK))
+    risk = Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(risks[count])))
+    return MostWrong(count, confidence(float(risk)))
+
+
+def best_of(
+    values: Sequence[NDArray[np.generic]],
+    *,
+    largest: Sequence[float | None] | None = None,
+    alpha: float = 1 - CONFIDENCE,
+) -> tuple[int, list[int]]:
+    """The place of the run with the largest mean, and of all runs that may be as good by chance.
+
+    Args:
+        values: One array per run, with one value per input. Runs are paired on the inputs.
+        largest: The largest value that each run can have, for values that are not yes or no.
+        alpha: The largest probability that the run which is best in truth is not among them.
     """
     best = max(range(len(values)), key=lambda place: values[place].mean())
-    alpha = (1 - CONFIDENCE) / max(len(values) - 1, 1)
+    alpha /= max(len(values) - 1, 1)
+    limits = largest or [None] * len(values)
     as_good = [
-        place for place, value in enumerate(values) if not differ(value, values[best], alpha=alpha)
+        place
+        for place, value in enumerate(values)
+        if not differ(value, values[best], alpha=alpha, largest=(limits[place], limits[best]))
     ]
     return best, as_good

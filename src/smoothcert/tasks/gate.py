@@ -208,10 +208,9 @@ def _inputs(subject: _Subject, value: Any) -> Iterator[Rule]:
 
 def _alpha(subject: _Subject, value: Any) -> Iterator[Rule]:
     largest = _check.alpha("alpha", value)
-    plan = subject.run.plan.primary
-    coverage = exact_coverage(plan, subject.run.noise)
-    reason = f"alpha {plan.alpha:g}; does the plan keep it: {coverage.verdict}"
-    holds = coverage.proved and plan.alpha <= largest
+    coverage = exact_coverage(subject.run.plan, subject.run.noise)
+    reason = f"alpha {coverage.alpha:g}; does the plan keep it: {coverage.verdict}"
+    holds = coverage.proved and coverage.alpha <= largest
     yield Rule(f"alpha at most {largest:g}, kept", _passes(holds), reason)
 
 

@@ -5,6 +5,7 @@ Its methods are those of torchmetrics.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,15 +24,16 @@ from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw
 from smoothcert.sampling.streams import check_seed, key_for
 from smoothcert.smoothed import ReadySubject
-from smoothcert.statistics.empirical_bayes import likely_above
+from smoothcert.statistics.empirical_bayes import distribution, share_above
 
 
 class CertifiedAccuracy:
     """Estimates certified accuracy from a few noisy copies of each input, in seconds.
 
     Call `update` with every batch of the validation data, `compute` at the end of the epoch, then
-    `reset`. An estimate proves nothing. Its noise is not that of `certify`, so a model that it
-    selects can be certified with the same seed.
+    `reset`. An estimate proves nothing, and says least about radii that need more than `samples`
+    unanimous votes. Its noise is not that of `certify`, so a model that it selects can be certified
+    with the same seed.
 
     Args:
         radii: The radii r.
@@ -126,14 +128,15 @@ class CertifiedAccuracy:
     def compute(self) -> dict[float, float]:
         """The estimated certified accuracy at each radius.
 
-        It is the average, over inputs, of the posterior probability (Jeffreys prior) that p of the
-        label is above what the radius needs.
+        It is the share of inputs whose p of the label is above what the radius needs, in the
+        distribution of p that explains the votes of all inputs best. A prior for each input by
+        itself would make large radii too rare.
         """
         if not self._votes:
             raise InvalidInput("no-votes", "there are no votes yet: call update first")
         needed = np.array([float(self.noise.probability(radius)) for radius in self.radii])
-        above = likely_above(needed, np.array(self._votes)[:, None], self.samples)
-        return dict(zip(self.radii, above.mean(0).tolist(), strict=True))
+        weights = distribution(Counter((count, self.samples) for count in self._votes))
+        return dict(zip(self.radii, share_above(needed, weights).tolist(), strict=True))
 
     def reset(self) -> None:
         """Forget all votes. The next epoch draws other noise."""
