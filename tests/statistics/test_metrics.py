@@ -74,6 +74,6 @@ def test_round_down_never_rounds_up(value, digits):
 )
 def test_so_many_certificates_are_wrong_at_most(inputs, count):
     most = metrics.most_wrong(0.001, inputs)
-    assert most.count == count
+    assert most.wrong == count
     assert 0.99 <= float(most.probability) <= binom.cdf(count, inputs, 0.001) + 1e-12
     assert not count or binom.cdf(count - 1, inputs, 0.001) < 0.99
