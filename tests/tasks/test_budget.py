@@ -143,14 +143,14 @@ def test_a_budget_that_is_too_small_is_refused_with_the_least_that_would_do(tmp_
     assert spent(certify(budget=least, out=tmp_path)) <= least
 
 
-def test_the_least_that_would_do_is_not_refused_again(tmp_path):
-    """Where an input needs thousands of samples, more samples mean a larger pilot and survey."""
-    settings = {"noise": sc.Discrete(0.6, 256), "data": [np.full(6, 0.2)] * 30}
-    settings["plan"] = sc.Fixed(100_000)
-    with refused("budget-too-small", inputs=30) as error:
-        certify(budget=1_000, **settings)
+@pytest.mark.parametrize("plan", [sc.InputSpecific(100_000), sc.Fixed(100_000, alpha=1e-40)])
+def test_the_least_that_would_do_is_not_refused_again(plan):
+    """A larger budget has a larger survey, and may have a larger pilot."""
+    data = [DATA[i % len(DATA)] for i in range(2_000)]
+    with refused("budget-too-small", inputs=2_000) as error:
+        certify(budget=10, data=data, plan=plan)
     least = int(re.search(r"budget=(\d+)", str(error.value))[1])
-    assert len(certify(budget=least, **settings)) == 30
+    assert len(certify(budget=least, data=data, plan=plan)) == 2_000
 
 
 def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
