@@ -223,13 +223,10 @@ def test_an_input_that_is_not_finite_can_be_left_out_and_this_is_told(smoothcert
     answer = smoothcert(f"{job} --data nan.npz --ids 0,2")
     assert answer.code == 0
     assert "run: 2 inputs, 0 abstained" in answer.out
-    assert ", 1 unreadable and left out" in answer.out
+    assert ", 1 input unreadable and left out" in answer.out
     assert "unreadable, left out" in smoothcert("table run --format markdown").out
     assert smoothcert("report run --out page.html").code == 0
-    assert (
-        "<strong>1 input was left out</strong> because it could not be read."
-        in Path("page.html").read_text()
-    )
+    assert "<strong>1 input unreadable and left out.</strong>" in Path("page.html").read_text()
     assert smoothcert("compare run run").code == 0
 
 

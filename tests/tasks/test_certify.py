@@ -165,7 +165,7 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
     other = certify(tmp_path.with_suffix(".other"), data=Damaged(), ids="0-29,31-39")
     notes = " ".join(compare_runs(easy, other, radius=[0.1]).sentences)
     for text in (case, card.decode(), board.decode(), notes, render([easy]), summary(easy)):
-        assert "1 input could not be read, left out" in text
+        assert "1 input unreadable and left out" in text
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -69,7 +69,7 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
     drawn = f"{audit.redrawn} drawn again"
     yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
     if audit.left_out:
-        yield f"Inputs that could not be read, left out: {audit.left_out:,}."
+        yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
     if audit.coverage is None:
         yield "Nothing is known about the alpha of the plan."
     else:

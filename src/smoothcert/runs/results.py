@@ -236,7 +236,7 @@ class Results:
         """How many inputs could not be read, in words; empty if all could."""
         if not self.left_out:
             return ""
-        return f"{number_of(self.left_out, 'input')} could not be read, left out"
+        return f"{number_of(self.left_out, 'input')} unreadable and left out"
 
     @property
     def tried(self) -> int:
