@@ -128,7 +128,13 @@ def read_first(read: Callable[[int], Read], count: int) -> Read:
 
 
 def repeated_inputs(dataset: Dataset, ids: Sequence[int]) -> list[int]:
-    """The inputs that are copies of earlier ones. Of large data, none are searched."""
+    """The inputs that are copies of earlier ones.
+
+    None are searched in large data, nor in data of the user that has a fingerprint of its own:
+    reading it here could end this process, and only workers may die of an input.
+    """
+    if getattr(dataset, "has_own_fingerprint", False):
+        return []
     size = len(ids) * first_readable(dataset).nbytes
     if size > _FULLY_HASHED_BYTES:
         return []

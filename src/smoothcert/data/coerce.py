@@ -90,7 +90,8 @@ class WrappedDataset:
         # A subclass of these may read files.
         self.in_memory = type(data) in (list, tuple, torch_data.TensorDataset)
         self.name = type(data).__qualname__
-        if hasattr(data, "fingerprint"):
+        self.has_own_fingerprint = hasattr(data, "fingerprint")
+        if self.has_own_fingerprint:
             _copy(_ABOUT_ITSELF, data, self)
 
     def __len__(self) -> int:
