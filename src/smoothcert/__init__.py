@@ -13,17 +13,30 @@ from typing import Any
 _STUB = Path(__file__).with_suffix(".pyi").read_text()
 _IMPORTS = re.findall(r"^from (\S+) import (\w+) as", _STUB, re.M)
 _MODULE_OF = {name: module for module, name in _IMPORTS}
-
-__all__ = list(_MODULE_OF)
+_LISTS = re.findall(r"^from (\S+) import \*", _STUB, re.M)
+"""Modules of which all names in their `__all__` are public."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    if name == "__all__":
+        value: Any = [
+            *_MODULE_OF,
+            *(name for list in _LISTS for name in import_module(list).__all__),
+        ]
+    elif name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+    else:
+        value = _listed(name)
     globals()[name] = value
     return value
 
 
+def _listed(name: str) -> Any:
+    for module in _LISTS:
+        if not name.startswith("_") and name in import_module(module).__all__:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

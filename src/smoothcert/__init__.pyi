@@ -1,4 +1,7 @@
-"""The whole public interface, for type checkers and for `__init__.py`, which imports a name when it is first used."""
+"""The whole public interface, for type checkers and for `__init__.py`.
+
+Plans and noises are listed in their own packages.
+"""
 
 from smoothcert._version import __version__ as __version__
 from smoothcert.compat.trackers import MLflow as MLflow
@@ -11,33 +14,8 @@ from smoothcert.errors import SmoothcertError as SmoothcertError
 from smoothcert.models import load_classifier as load_classifier
 from smoothcert.models.denoisers import Denoiser as Denoiser
 from smoothcert.models.denoisers import load_denoiser as load_denoiser
-from smoothcert.noises import Ablation as Ablation
-from smoothcert.noises import Additive as Additive
-from smoothcert.noises import Bands as Bands
-from smoothcert.noises import Blocks as Blocks
-from smoothcert.noises import Brightness as Brightness
-from smoothcert.noises import Discrete as Discrete
-from smoothcert.noises import Gaussian as Gaussian
-from smoothcert.noises import GridGaussian as GridGaussian
-from smoothcert.noises import Laplace as Laplace
-from smoothcert.noises import Noise as Noise
-from smoothcert.noises import Splitting as Splitting
-from smoothcert.noises import Translation as Translation
-from smoothcert.noises import Uniform as Uniform
-from smoothcert.plans import AtRadii as AtRadii
-from smoothcert.plans import BettingRadii as BettingRadii
-from smoothcert.plans import Certificate as Certificate
-from smoothcert.plans import Combined as Combined
-from smoothcert.plans import Exact as Exact
-from smoothcert.plans import Fixed as Fixed
-from smoothcert.plans import InputSpecific as InputSpecific
-from smoothcert.plans import Look as Look
-from smoothcert.plans import Plan as Plan
-from smoothcert.plans import Price as Price
-from smoothcert.plans import Proof as Proof
-from smoothcert.plans import Tally as Tally
-from smoothcert.plans.coverage import Coverage as Coverage
-from smoothcert.plans.coverage import exact_coverage as exact_coverage
+from smoothcert.noises import *  # noqa: F403
+from smoothcert.plans import *  # noqa: F403
 from smoothcert.report import write_report as write_report
 from smoothcert.report.explained import Explained as Explained
 from smoothcert.report.figures import plot as plot

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Tally, exact_coverage
+from smoothcert._registry import describe, restore
 from smoothcert.plans import Case
 from smoothcert.plans.tally import Rivals
 from smoothcert.plans.votes import RIVALS
@@ -22,6 +23,7 @@ PLANS = [
     InputSpecific(**SETTINGS, decline=0.1),
     InputSpecific(**SETTINGS, decline=0.3, kind="relative"),
     InputSpecific(**SETTINGS, decline=0.1, reference="ideal"),
+    Fixed(**SETTINGS, version=1),
 ]
 
 
@@ -147,7 +149,7 @@ def test_a_class_that_leads_without_a_majority_is_certified():
     assert both.prediction == 0
     lower, upper = (
         lower_bound(4_500, 10_000, alpha=0.0005),
-        upper_bound(2_800, 10_000, alpha=0.000125),
+        upper_bound(2_800, 10_000, alpha=0.0005),
     )
     assert (both.proof.lower, both.proof.upper) == (lower, upper)
     assert (
@@ -203,7 +205,7 @@ def test_rivals_of_the_pilot_are_bounded_one_by_one_and_all_others_together():
         ({0: 400, 2: 20, 3: 30, 4: 30, 9: 300}, 300),  # the pilot never saw class 9
     ):
         upper = Case(plan, NOISE, looks=[pilot, Look(1_000, votes)]).proof().upper
-        assert upper == upper_bound(largest, 1_000, alpha=0.01 / 8)
+        assert upper == upper_bound(largest, 1_000, alpha=0.005)
 
 
 def test_a_class_that_leads_without_a_majority_gets_the_samples_that_its_radius_takes():
@@ -230,3 +232,27 @@ def test_coverage_of_a_runner_up_bound_is_a_union_bound_and_says_so():
         False,
         True,
     )
+
+
+def test_a_run_of_version_1_keeps_its_bound_and_goes_on_with_it():
+    recorded = restore({"name": "Fixed", **SETTINGS})
+    assert recorded == Fixed(**SETTINGS, version=1) != Fixed(**SETTINGS)
+    assert Fixed(**SETTINGS).continuing(recorded) == recorded
+    assert restore(describe(recorded)) == recorded
+    assert restore(describe(Fixed(**SETTINGS))) == Fixed(**SETTINGS)
+
+
+def test_without_dividing_alpha_over_rivals_votes_prove_more():
+    looks = [Look(12, {0: 8, 1: 2, 2: 2}), Look(40, {0: 28, 1: 6, 2: 6})]
+    now, then = (
+        Certificate.from_votes(looks, plan=Fixed(**SETTINGS, version=version), noise=NOISE)
+        for version in (2, 1)
+    )
+    assert now.proof.lower == then.proof.lower
+    assert now.proof.upper == upper_bound(6, 40, alpha=0.025) < then.proof.upper
+    assert now.radius > then.radius
+
+
+def test_the_bound_of_the_class_alone_has_one_version():
+    assert Fixed(100, version=1) == Fixed(100)
+    assert "version" not in describe(Fixed(100))

@@ -3,17 +3,25 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
-from smoothcert.noises.base import Additive as Additive
+from smoothcert.noises.base import Additive, Noise
 from smoothcert.noises.base import Draw as Draw
-from smoothcert.noises.base import Noise as Noise
-from smoothcert.noises.gaussian import Brightness as Brightness
-from smoothcert.noises.gaussian import Gaussian as Gaussian
-from smoothcert.noises.gaussian import GridGaussian as GridGaussian
-from smoothcert.noises.gaussian import Translation as Translation
-from smoothcert.noises.l0 import Ablation as Ablation
-from smoothcert.noises.l0 import Discrete as Discrete
-from smoothcert.noises.l1 import Laplace as Laplace
-from smoothcert.noises.l1 import Splitting as Splitting
-from smoothcert.noises.l1 import Uniform as Uniform
-from smoothcert.noises.patches import Bands as Bands
-from smoothcert.noises.patches import Blocks as Blocks
+from smoothcert.noises.gaussian import Brightness, Gaussian, GridGaussian, Translation
+from smoothcert.noises.l0 import Ablation, Discrete
+from smoothcert.noises.l1 import Laplace, Splitting, Uniform
+from smoothcert.noises.patches import Bands, Blocks
+
+__all__ = [  # what is public, as smoothcert.NAME
+    "Ablation",
+    "Additive",
+    "Bands",
+    "Blocks",
+    "Brightness",
+    "Discrete",
+    "Gaussian",
+    "GridGaussian",
+    "Laplace",
+    "Noise",
+    "Splitting",
+    "Translation",
+    "Uniform",
+]

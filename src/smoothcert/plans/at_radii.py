@@ -1,43 +1,37 @@
 """Deciding chosen radii by exact group sequential tests, on the votes of the class alone.
 
-Most tables report certified accuracy at a few radii. To decide whether the radius is above 0.5, an input with p = .95
-needs a few hundred samples, not 100,000. The plan looks again and again, until every radius is proved or given up.
+Most tables report certified accuracy at a few radii. To decide whether the radius is above 0.5, an
+input with p = .95 needs a few hundred samples, not 100,000. The plan looks again and again, until
+every radius is proved or given up.
 
-Radius r_j is proved at look i when the class has at least b_j(i) votes. The b_j(i) are the smallest numbers such that,
-at p = t_j (the probability that proves more than r_j), the boundary is reached by look i with a probability of at most
-alpha (n_i / n_m) ** 0.6. "Reached at some look" is an increasing event of the votes, so for every p <= t_j it is at
-most as likely as at t_j. The boundaries are nested, b_j >= b_(j-1), so proving any false radius implies proving the
-smallest false one: all radii together use one alpha. Giving up early can only lower the probability.
+Radius r_j is proved at look i when the class has at least b_j(i) votes. The b_j(i) are the smallest
+numbers such that, at p = t_j (the probability that proves more than r_j), the boundary is reached
+by look i with a probability of at most alpha (n_i / n_m) ** 0.6. "Reached at some look" is an
+increasing event of the votes, so for every p <= t_j it is at most as likely as at t_j. The
+boundaries are nested, b_j >= b_(j-1), so proving any false radius implies proving the smallest
+false one: all radii together use one alpha. Giving up early can only lower the probability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert._registry import LATER
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, Proof, check_random, settle
+from smoothcert.plans.base import Proof
 from smoothcert.plans.betting_radii import BettingRadii
 from smoothcert.plans.coverage import Coverage
-from smoothcert.plans.decided import (
-    check_provable,
-    checked_give_up,
-    checked_pilot,
-    checked_radii,
-    in_words,
-)
+from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.expected import Expected, without_rounding_errors
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import Look, Votes
 from smoothcert.statistics.group_sequential import (
-    GIVE_UP,
     boundary,
     crossing_probability,
     crossing_probability_backward,
@@ -45,9 +39,6 @@ from smoothcert.statistics.group_sequential import (
     futility_counts,
     stopping_distribution,
 )
-from smoothcert.statistics.sample_map import check_ceiling
-
-_PILOT = 50
 
 
 class State(NamedTuple):
@@ -59,37 +50,26 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AtRadii(Plan):
+class AtRadii(DecidingPlan):
     """Decide for each input which of the given radii are proved, with as few samples as possible.
 
-    A certificate states the largest radius that was proved. It says that the true radius is above it. A proved radius
-    of 0 means that the class has the majority. Under noises whose radii are whole numbers, above r means at least
-    r + 1, as in every table of certified accuracy.
+    A proved radius of 0 means that the class has the majority.
 
     Args:
-        radii: The radii to decide.
-        samples: The ceiling: the most samples that a decision rests on.
-        alpha: The largest probability that a certificate is wrong.
-        pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
-            50.
-        known_labels: Whether the class is the input's label instead of the pilot's choice.
-        bound: "binary" counts the votes of the class alone, as papers do. With "runner-up", this is `BettingRadii`.
-        give_up: A radius is given up when the chance to still prove it falls below this; 0 for never.
+        bound: "binary" counts the votes of the class alone, as papers do. With "runner-up", this is
+            `BettingRadii`.
+
+    The other arguments are those of `DecidingPlan`. The default pilot has 50 samples.
 
     >>> from smoothcert import Certificate, Gaussian, Look
     >>> looks = [Look(50, {3: 49}), Look(60, {3: 60})]
-    >>> Certificate.from_votes(looks, plan=AtRadii([0, 0.5], samples=10_000), noise=Gaussian(0.5)).radius
+    >>> plan = AtRadii([0, 0.5], samples=10_000)
+    >>> Certificate.from_votes(looks, plan=plan, noise=Gaussian(0.5)).radius
     0.5
     """
 
-    radii: tuple[float, ...]
-    samples: int = 100_000
-    alpha: float = 0.001
-    pilot: int = 0
-    known_labels: bool = False
     bound: InitVar[str] = "binary"
-    give_up: float = field(default=GIVE_UP, metadata=LATER)
-    name: ClassVar[str] = "radii"
+    default_pilot: ClassVar[int] = 50
 
     def __new__(cls, *settings: Any, bound: str = "binary", **more: Any) -> Any:
         """A plan with this bound. Runs of version 1 name the betting plan like this, too."""
@@ -99,26 +79,7 @@ class AtRadii(Plan):
 
     def __post_init__(self, bound: str) -> None:
         _check.one_of("bound", bound, ("binary",))
-        settle(
-            self,
-            radii=checked_radii(self.radii),
-            samples=check_ceiling(self.samples, self.alpha),
-            alpha=float(self.alpha),
-            pilot=checked_pilot(self.pilot, _PILOT, known_labels=self.known_labels),
-            give_up=checked_give_up(self.give_up),
-        )
-
-    def __str__(self) -> str:
-        return in_words(self)
-
-    @property
-    def smallest_request(self) -> int:
-        return int(np.diff(default_looks(self.samples), prepend=0).min())
-
-    def for_noise(self, noise: Noise) -> Self:
-        check_random(noise)
-        check_provable(self, noise)
-        return self
+        DecidingPlan.__post_init__(self)
 
     def tables(self, noise: Noise) -> Tables:
         """Thresholds, looks and boundaries under this noise; computed once per process.

@@ -1,22 +1,23 @@
 """What a rule and a plan are.
 
-A rule says how many samples an input gets. A plan is a rule whose votes prove something. Both are frozen dataclasses of
-settings, and keep what they know about inputs in a state of their own, as in optax:
+A rule says how many samples an input gets. A plan is a rule whose votes prove something. Both are
+frozen dataclasses of settings, and keep what they know about inputs in a state of their own, as in
+optax:
 
     state = plan.init(noise)                 # before the first look
     samples = plan.request(state)            # how many more samples; 0 for enough
     state = plan.update(state, votes)        # after a look
-    proof = plan.prove(state)                # class, radius, and bounds on probabilities where it has them
+    proof = plan.prove(state)                # class, radius, and bounds where it has them
 
-A state is a named tuple: numbers for one input, arrays of one shape for many. The same code serves one input in the
-engine, a replay of 10,000, and the exact enumeration (`follow`).
+A state is a named tuple: numbers for one input, arrays of one shape for many. The same code serves
+one input in the engine, a replay of 10,000, and the exact enumeration (`follow`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import Field, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -34,10 +35,8 @@ if TYPE_CHECKING:
     from smoothcert.plans.expected import Expected
 
 _DERIVED = ("coverage", "p_value", "expected", "expected_samples", "basis", "adaptive", "primary")
-"""What was derived for one rule. A subclass does not inherit it, because it may have another rule."""
-
-_DEFINED: dict[type, dict[str, Any]] = {}
-"""The attributes of each class of plans at the time of its definition."""
+"""What was derived for one rule. A subclass does not inherit it, because it may have another
+rule."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,11 @@ class Proof:
 
     Args:
         prediction: The class that the proof is about; None if no class was chosen.
-        radius: No change below this radius changes the class. None (in arrays NaN) if no radius is proved; a proved
-            radius of 0 says that the class has the most votes.
+        radius: No change below this radius changes the class. None (in arrays NaN) if no radius is
+            proved; a proved radius of 0 says that the class has the most votes.
         lower: The probability of the class is at least this. 0 proves nothing.
-        upper: The probability of every other class is at most this; None where only `lower` is known.
+        upper: The probability of every other class is at most this; None where only `lower` is
+            known.
         count: Votes for the class among the `counted` samples that the proof rests on.
         counted: Samples that the proof rests on.
     """
@@ -108,8 +108,8 @@ class Rule(Recorded, ABC):
 
         Args:
             state: The state before it.
-            votes: The votes of the samples that were requested. In arrays, inputs that have enough get 0 samples, and
-                what is returned for them is ignored.
+            votes: The votes of the samples that were requested. In arrays, inputs that have enough
+                get 0 samples, and what is returned for them is ignored.
         """
         return state.add(votes)
 
@@ -126,7 +126,9 @@ class Rule(Recorded, ABC):
         """The rule in a few words, as in "input-specific 100,000, decline 0.05"."""
 
     def update_each(self, states: Sequence[Any], looks: Sequence[Look]) -> Iterable[Any]:
-        """What `update` returns for each of several inputs. A rule that is faster for many at once overrides this.
+        """What `update` returns for each of several inputs.
+
+        A rule that is faster for many at once overrides this.
 
         Args:
             states: The state of each input.
@@ -156,7 +158,9 @@ class Rule(Recorded, ABC):
 
     @property
     def smallest_request(self) -> int:
-        """The fewest samples of a request: the sampler opens enough inputs to fill batches with such requests."""
+        """The fewest samples of a request: the sampler opens enough inputs to fill batches with
+        such requests.
+        """
         return self.pilot or self.samples
 
     @property
@@ -168,10 +172,11 @@ class Rule(Recorded, ABC):
 class Plan(Rule):
     """Base of all plans: rules whose votes prove something.
 
-    `prove` has to keep a promise: what it says about the final state of an input is wrong with a probability of at most
-    `alpha`. Whether it does is derived for one rule, as `coverage` and the methods below it. Subclasses do not inherit
-    these: a subclass may override anything, so it has to give its own or is simulated and called "not proved". Plans of
-    this package have `__slots__`, so that no attribute of an instance hides a method.
+    `prove` has to keep a promise: what it says about the final state of an input is wrong with a
+    probability of at most `alpha`. Whether it does is derived for one rule, as `coverage` and the
+    methods below it. Subclasses do not inherit these: a subclass may override anything, so it has
+    to give its own or is simulated and called "not proved". Plans of this package have `__slots__`,
+    so that no attribute of an instance hides a method.
     """
 
     __slots__ = ()
@@ -181,7 +186,8 @@ class Plan(Rule):
     radii: tuple[float, ...] | None = None
     """The radii that the plan decides; None for a plan that measures the radius."""
     bound: str = "binary"
-    """Whether proofs rest on the votes of the class alone ("binary") or also on those of others ("runner-up")."""
+    """Whether proofs rest on the votes of the class alone ("binary") or also on those of others
+    ("runner-up")."""
     adaptive: ClassVar[bool] = True
     """Whether inputs get different numbers of samples."""
 
@@ -190,7 +196,6 @@ class Plan(Rule):
         for name in _DERIVED:
             if name not in vars(cls):
                 setattr(cls, name, vars(Plan)[name])
-        _DEFINED[cls] = _attributes(cls)
 
     @abstractmethod
     def prove(self, state: Any) -> Proof:
@@ -211,7 +216,8 @@ class Plan(Rule):
         return ()
 
     def continuing(self, recorded: Plan) -> Plan:
-        """The plan of a recorded run that goes on with this plan; this plan itself where it cannot go on.
+        """The plan of a recorded run that goes on with this plan; this plan itself where it cannot
+        go on.
 
         Args:
             recorded: The plan of the run so far.
@@ -220,11 +226,14 @@ class Plan(Rule):
 
     @property
     def caveat(self) -> str | None:
-        """What the plan does not guarantee although its failure is known, in words; None for nothing."""
+        """What the plan does not guarantee although its failure is known, in words; None for
+        nothing.
+        """
         return None
 
     def coverage(self, noise: Noise) -> Coverage | None:
-        """How often certificates are wrong, as a formula or a theorem says; None if nothing is known.
+        """How often certificates are wrong, as a formula or a theorem says; None if nothing is
+        known.
 
         Args:
             noise: The smoothing noise.
@@ -234,10 +243,11 @@ class Plan(Rule):
     def p_value(
         self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
     ) -> float | None:
-        """An upper bound on the probability of votes as convincing as these if the true radius is not above this one.
+        """An upper bound on the probability of votes as convincing as these if the true radius is
+        not above this one.
 
-        It is computed in another way than `prove`. A proof of the radius holds if it is at most alpha. None if there is
-        no second way.
+        It is computed in another way than `prove`. A proof of the radius holds if it is at most
+        alpha. None if there is no second way.
 
         Args:
             looks: All votes of one input.
@@ -248,7 +258,8 @@ class Plan(Rule):
         return None
 
     def expected(self, p: ArrayLike, noise: Noise) -> Expected | None:
-        """What the plan costs and proves if the class has probability p; None if only simulations tell.
+        """What the plan costs and proves if the class has probability p; None if only simulations
+        tell.
 
         Args:
             p: Probabilities of the class.
@@ -257,7 +268,8 @@ class Plan(Rule):
         return None
 
     def expected_samples(self, p: Any, noise: Noise) -> Any:
-        """What an input costs on average if its class has probability p (ASN); None if only simulations tell.
+        """What an input costs on average if its class has probability p (ASN); None if only
+        simulations tell.
 
         Args:
             p: Probabilities of the class.
@@ -266,7 +278,8 @@ class Plan(Rule):
         return None
 
     def basis(self) -> tuple[Any, ...] | None:
-        """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
+        """Radii of two plans with equal bases count from the same sample on, so they can be
+        compared one by one.
 
         None for a plan whose radii cannot be compared like that.
         """
@@ -274,35 +287,15 @@ class Plan(Rule):
 
 
 def has_derived_coverage(plan: Plan) -> bool:
-    """Whether the class of a plan derives its own `coverage`, and the plan follows the rule of its class.
+    """Whether the class of a plan derives its own `coverage`, and no instance attribute hides it.
 
-    It does not if the class or one of its bases was changed after its definition, or if an attribute of the instance
-    hides one of the class.
+    A subclass does not inherit `coverage`. An attribute of an instance may be a field or a cached
+    property. Any other one could hide a part of the rule.
     """
     kind = type(plan)
-    if vars(kind).get("coverage") in (None, vars(Plan)["coverage"]):
-        return False
-    if any(_is_changed(base) for base in kind.__mro__ if issubclass(base, Rule)):
+    if vars(kind).get("coverage", Plan.coverage) is Plan.coverage:
         return False
     return not any(_is_hidden(kind, name) for name in getattr(plan, "__dict__", ()))
-
-
-def _attributes(cls: type) -> dict[str, Any]:
-    """What a rule rests on. Most of the attributes with underscores are set by Python or by `dataclass`."""
-    every = dict(vars(cls), __mro__=cls.__mro__)
-    special = ("__mro__", "__getattribute__", "__post_init__")
-    return {k: v for k, v in every.items() if not k.startswith(("__", "_abc_")) or k in special}
-
-
-def _is_changed(cls: type) -> bool:
-    """Whether a class has other attributes than at the time of its definition."""
-    before = _DEFINED.get(cls)
-    if before is None:
-        return True
-    now = _attributes(cls)
-    # A dataclass replaces a field object by its default.
-    names = [name for name in before | now if not isinstance(before.get(name), Field)]
-    return any(now.get(name) is not before.get(name) for name in names)
 
 
 def _is_hidden(kind: type, name: str) -> bool:
@@ -310,10 +303,6 @@ def _is_hidden(kind: type, name: str) -> bool:
     value = getattr(kind, name, None)
     is_field = name in getattr(kind, "__dataclass_fields__", ())
     return callable(value) or not (value is None or is_field or isinstance(value, cached_property))
-
-
-for _base in (Rule, Plan):
-    _DEFINED[_base] = _attributes(_base)
 
 
 def check_random(noise: Noise) -> None:

@@ -1,16 +1,19 @@
-"""Deciding chosen radii with the runner-up: bets on the votes of the class and of its rivals (an e-process).
+"""Deciding chosen radii with the runner-up: bets on the votes of the class and of its rivals (an
+e-process).
 
-The plan bets that the class beats each rival everywhere within each radius (`statistics.betting`). A radius is proved
-when every rival is beaten at it and at every smaller radius. If a claim is false, a true hypothesis had to be rejected:
-the first false radius, the rival that is too strong there. The wealth of its bets ever reaches 1 / alpha with a
-probability of at most alpha (Ville's inequality), whatever the looks and the reason to stop. So each test uses the full
-alpha, for a class that is known or chosen by samples that do not count.
+The plan bets that the class beats each rival everywhere within each radius (`statistics.betting`).
+A radius is proved when every rival is beaten at it and at every smaller radius. If a claim is
+false, a true hypothesis had to be rejected: the first false radius, the rival that is too strong
+there. The wealth of its bets ever reaches 1 / alpha with a probability of at most alpha (Ville's
+inequality), whatever the looks and the reason to stop. So each test uses the full alpha, for a
+class that is known or chosen by samples that do not count.
 
-Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling stops. So a run can
-be continued with a higher ceiling, or with radii above its largest: it gets another stage. Every input goes through all
-stages in order. It enters the next one when it has decided the radii of the last one, has given up or has reached its
-ceiling. So votes and proofs follow from the plan alone, whenever an input was opened. A radius that enters later starts
-with a wealth of 1, and earlier votes only teach its bets.
+Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling
+stops. So a run can be continued with a higher ceiling, or with radii above its largest: it gets
+another stage. Every input goes through all stages in order. It enters the next one when it has
+decided the radii of the last one, has given up or has reached its ceiling. So votes and proofs
+follow from the plan alone, whenever an input was opened. A radius that enters later starts with a
+wealth of 1, and earlier votes only teach its bets.
 """
 
 from __future__ import annotations
@@ -30,26 +33,16 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, check_random, settle
 from smoothcert.plans.coverage import Coverage
-from smoothcert.plans.decided import (
-    check_provable,
-    checked_give_up,
-    checked_pilot,
-    checked_radii,
-    in_words,
-)
+from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.follow import Case
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import Look, Votes
 from smoothcert.statistics.betting import LOOKS, best_bet, fair_payoffs, tangents
 from smoothcert.statistics.e_process import Histories, begin_histories, outcome, update_histories
-from smoothcert.statistics.group_sequential import GIVE_UP, default_looks
-from smoothcert.statistics.sample_map import check_ceiling
-
-_PILOT = 105
-"""Near ties are certified, so the class has to be chosen with more care than by `AtRadii`."""
 
 _VERSION = 1
-"""Of the rule: looks, bets and giving up. Recorded with a run, because the rule has to be followed again."""
+"""Of the rule: looks, bets and giving up. Recorded with a run, because the rule has to be followed
+again."""
 
 
 class Stage(NamedTuple):
@@ -79,49 +72,34 @@ class State(NamedTuple):
 
     tally: Tally
     standing: Any = None
-    """A `Standing`, or an array of them for many inputs; None before the first look and without a class."""
+    """A `Standing`, or an array of them for many inputs; None before the first look and without a
+    class."""
 
 
 @dataclass(frozen=True, slots=True)
-class BettingRadii(Plan):
-    """Decide for each input which of the given radii are proved, also by the votes of the other classes.
+class BettingRadii(DecidingPlan):
+    """Decide for each input which radii are proved, also by the votes of the other classes.
 
-    It proves more than `AtRadii`: also radii of a class that leads without a majority. A run can be continued with more
-    samples, or with larger radii.
+    It proves more than `AtRadii`: also radii of a class that leads without a majority. A run can be
+    continued with more samples, or with larger radii.
 
     Args:
-        radii: The radii to decide.
-        samples: The ceiling: the most samples that a decision rests on.
-        alpha: The largest probability that a certificate is wrong.
-        pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
-            105.
-        known_labels: Whether the class is the input's label instead of the pilot's choice.
-        give_up: A radius is given up when the chance to still prove it falls below this; 0 for never.
-        earlier: For a run that was continued: the ceiling and the number of radii of each earlier stage.
+        earlier: For a run that was continued: the ceiling and the number of radii of each earlier
+            stage.
         version: The version of the rule, for the record.
+
+    The other arguments are those of `DecidingPlan`. The default pilot has 105 samples: near ties
+    are certified, so the class has to be chosen with more care than by `AtRadii`.
     """
 
-    radii: tuple[float, ...]
-    samples: int = 100_000
-    alpha: float = 0.001
-    pilot: int = 0
-    known_labels: bool = False
-    give_up: float = field(default=GIVE_UP, metadata=LATER)
     earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
     version: int = _VERSION
-    name: ClassVar[str] = "radii"
+    default_pilot: ClassVar[int] = 105
     bound: ClassVar[str] = "runner-up"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        settle(
-            self,
-            radii=checked_radii(self.radii),
-            samples=check_ceiling(self.samples, self.alpha),
-            alpha=float(self.alpha),
-            pilot=checked_pilot(self.pilot, _PILOT, known_labels=self.known_labels),
-            give_up=checked_give_up(self.give_up),
-            earlier=tuple(Stage(*map(int, stage)) for stage in self.earlier),
-        )
+        DecidingPlan.__post_init__(self)
+        settle(self, earlier=tuple(Stage(*map(int, stage)) for stage in self.earlier))
         for before, after in pairwise(self.stages):
             if not (0 < before.radii <= after.radii and before.ceiling <= after.ceiling):
                 raise InvalidInput(
@@ -136,9 +114,6 @@ class BettingRadii(Plan):
                 known=_VERSION,
                 version=self.version,
             )
-
-    def __str__(self) -> str:
-        return in_words(self)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -156,7 +131,9 @@ class BettingRadii(Plan):
         return tuple(plans)
 
     def continuing(self, recorded: Plan) -> Plan:
-        """With a higher ceiling, or with radii above its largest, a recorded run of this plan goes on."""
+        """With a higher ceiling, or with radii above its largest, a recorded run of this plan goes
+        on.
+        """
         if not isinstance(recorded, BettingRadii) or self.earlier:
             return self
         if self.samples < recorded.samples:
@@ -168,15 +145,10 @@ class BettingRadii(Plan):
         longer = replace(self, earlier=recorded.stages)
         return longer if longer.earlier_plans[-1] == recorded else self
 
-    @property
-    def smallest_request(self) -> int:
-        return int(np.diff(default_looks(self.samples), prepend=0).min())
-
     def for_noise(self, noise: Noise) -> Self:
         check_random(noise)
         noise.trade_off(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
-        check_provable(self, noise)
-        return self
+        return DecidingPlan.for_noise(self, noise)
 
     def init(self, noise: Noise, chosen: Any = None) -> State:
         return State(Tally.begin(self, noise, chosen))
@@ -240,7 +212,10 @@ class BettingRadii(Plan):
         votes: Sequence[Mapping[int, int]],
         samples: ArrayLike,
     ) -> list[Standing]:
-        """Where several inputs stand after one more look of each. The first look only teaches the first bet."""
+        """Where several inputs stand after one more look of each.
+
+        The first look only teaches the first bet.
+        """
         ceilings = np.array([stage.ceiling for stage in self.stages]) + self.pilot
         radii = np.array([stage.radii for stage in self.stages])
         start = _start(noise, self.radii)
@@ -276,7 +251,9 @@ class BettingRadii(Plan):
     def p_value(
         self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
     ) -> float:
-        """1 / wealth, where every rival has its own wealth and payoffs are checked on the curve, not on tangents."""
+        """1 / wealth, where every rival has its own wealth and payoffs are checked on the curve,
+        not on tangents.
+        """
         best = self._best_wealth(looks, noise, label)
         level = int(np.searchsorted(self.radii, radius, "right"))
         return exp(-float(best[:, :level].min(initial=np.inf if level else 0.0)))

@@ -21,9 +21,11 @@ class Certificate:
     Args:
         id: The number of the input in its data set.
         label: Its label, None where it is unknown.
-        prediction: The certified class. None alone means an abstention; a proved radius of 0 is possible.
+        prediction: The certified class. None alone means an abstention; a proved radius of 0 is
+            possible.
         radius: The certified radius, rounded down; 0 for an abstention.
-        proof: What the votes prove about the class that was chosen, also where that is not enough for a certificate.
+        proof: What the votes prove about the class that was chosen, also where that is not enough
+            for a certificate.
         looks: All votes in the order in which they were drawn.
         plan: The plan that asked for them.
         noise: The smoothing noise.
@@ -109,7 +111,8 @@ class Certificate:
     def samples(self) -> int:
         """Every sample that was drawn, pilot included.
 
-        Rows that only fill up a batch are not samples of any input. The manifest of a run counts them in `forwarded`.
+        Rows that only fill up a batch are not samples of any input. The manifest of a run counts
+        them in `forwarded`.
         """
         return sum(look.samples for look in self.looks)
 
@@ -124,5 +127,7 @@ class Certificate:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the label is certified, so False for an abstention; None where the label is unknown."""
+        """Whether the label is certified, so False for an abstention; None where the label is
+        unknown.
+        """
         return None if self.label is None else self.prediction == self.label

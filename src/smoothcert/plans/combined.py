@@ -1,7 +1,8 @@
 """Several plans on the same draws, at the cost of the most expensive one.
 
-Samples are keyed, so what a short plan draws is the beginning of what a long one draws. The combined plan draws once
-and pauses wherever one of the plans would have looked. So each plan sees exactly the votes that it would see alone.
+Samples are keyed, so what a short plan draws is the beginning of what a long one draws. The
+combined plan draws once and pauses wherever one of the plans would have looked. So each plan sees
+exactly the votes that it would see alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Combined(Plan):
     >>> from smoothcert import Fixed, Gaussian, InputSpecific
     >>> both = Combined((Fixed(10_000), InputSpecific(10_000, decline=0.05)))
     >>> case = Case(both, Gaussian(0.5))
-    >>> case.add(Look(100, {3: 90, 5: 10}))  # what input-specific sampling wants, on the way to 10,000
+    >>> case.add(Look(100, {3: 90, 5: 10}))  # what input-specific sampling wants next
     1924
     """
 

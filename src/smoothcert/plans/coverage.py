@@ -1,9 +1,9 @@
 """The failure probability of a plan: how often its certificates are really wrong.
 
-A certificate fails when what it states is not true for the true probability p. Plans with a proof know their failure
-(`Plan.coverage`). For every other plan that counts, a forward pass over its states computes it. Where states are too
-many, the plan is simulated as it would run, and the figures come with a confidence interval. A search that finds
-nothing is not a proof.
+A certificate fails when what it states is not true for the true probability p. Plans with a proof
+know their failure (`Plan.coverage`). For every other plan that counts, a forward pass over its
+states computes it. Where states are too many, the plan is simulated as it would run, and the
+figures come with a confidence interval. A search that finds nothing is not a proof.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from smoothcert.statistics.metrics import evenly
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9
-# Where we look for the largest failure of a plan without a proof. If there are few values of p, we try all of them.
-# Otherwise we try some in every cell of the grid, and then more in the cells with the largest failures.
+# Where we look for the largest failure of a plan without a proof. If there are few values of p, we
+# try all of them. Otherwise we try some in every cell of the grid, and then more in the cells with
+# the largest failures.
 _GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5, 12), [1.0]])
 _MOST_VALUES = 3_000
 _VALUES_PER_CELL = 8
 _VALUES_PER_BEST_CELL = 300
 _BEST_CELLS = 5
-# The failure of a sound plan grows with p up to 1/2. A plan of another shape may fail more often further down.
+# The failure of a sound plan grows with p up to 1/2. A plan of another shape may fail more often
+# further down.
 _BELOW_HALF = np.linspace(0, 0.5, 26)
 # Where the pilot chooses the class, the failure may be largest for classes that are nearly tied.
 _NEAR_TIES = np.linspace(0.5, 0.6, 11)
-# A simulation looks for the worst p among candidates with few repetitions, and measures it with many fresh ones.
+# A simulation looks for the worst p among candidates with few repetitions, and measures it with
+# many fresh ones.
 _CANDIDATES = 100
 _SEARCH_REPETITIONS = 3_000
 _REPETITIONS = 100_000
@@ -66,21 +69,25 @@ class Coverage:
     worst_p: float
     """The p where it occurs."""
     tie_failure: float
-    """The failure probability for two tied classes (p = 1/2 each), where the pilot chooses the class."""
+    """The failure probability for two tied classes (p = 1/2 each), where the pilot chooses the
+    class."""
     pilot_counts: bool = False
-    """Whether the votes that chose the class count for its bound. Classes that are nearly tied can then fail more often
-    than tied ones, and no theorem limits it."""
+    """Whether the votes that chose the class count for its bound. Classes that are nearly tied can
+    then fail more often than tied ones, and no theorem limits it."""
     exact: bool = True
     """False where the figures are upper bounds that a theorem gives, not exact values."""
     theorem: str = ""
     """The theorem that gives them, as in "union bound"."""
     drawing_error: float = 0.0
-    """By how much a probability of the drawn noise can differ from that of the noise in the theorem. Every proved bound
-    is lowered by it before it gives a radius, so it does not add to the failure."""
+    """By how much a probability of the drawn noise can differ from that of the noise in the
+    theorem. Every proved bound is lowered by it before it gives a radius, so it does not add to the
+    failure."""
     searched: bool = False
-    """Whether the worst p is only the worst one that a search found, as for a plan without a proof."""
+    """Whether the worst p is only the worst one that a search found, as for a plan without a
+    proof."""
     simulated: Simulated | None = None
-    """Where counts do not tell the states of the plan: the figures are shares of simulated inputs."""
+    """Where counts do not tell the states of the plan: the figures are shares of simulated
+    inputs."""
 
     def plain(self) -> dict[str, Any]:
         """The figures as a dictionary for JSON."""
@@ -90,7 +97,9 @@ class Coverage:
 
     @property
     def valid(self) -> bool:
-        """Whether the plan keeps its alpha. If `searched`, this holds for every p that was tried and is no proof.
+        """Whether the plan keeps its alpha.
+
+        If `searched`, this holds for every p that was tried and is no proof.
 
         A simulation has to show that the failure is at most alpha.
         """
@@ -101,7 +110,10 @@ class Coverage:
 
     @property
     def proved(self) -> bool:
-        """Whether it is proved that the plan keeps its alpha. A search that finds nothing is no proof."""
+        """Whether it is proved that the plan keeps its alpha.
+
+        A search that finds nothing is no proof.
+        """
         return self.valid and not self.searched
 
     @property
@@ -123,19 +135,23 @@ class Coverage:
     def sentence(self) -> str:
         """The verdict in a sentence."""
         alpha = f"its alpha of {self.alpha:g}"
-        unknown = f"Nothing proves that the plan keeps {alpha}: the pilot that chooses the class also counts."
+        if self.proved:
+            return f"The plan keeps {alpha}."
+        if self.valid:
+            found = f"The search found no p at which the plan exceeds {alpha}."
+            return f"{found} This is not a proof."
+        if self.exceeds:
+            return f"The plan does NOT keep {alpha}."
         if self.simulated:
-            unknown = f"The simulation does not tell whether the plan keeps {alpha}."
-        return {
-            "yes": f"The plan keeps {alpha}.",
-            "not disproved": f"The search found no p at which the plan exceeds {alpha}. This is not a proof.",
-            "no": f"The plan does NOT keep {alpha}.",
-            "not proved": unknown,
-        }[self.verdict]
+            return f"The simulation does not tell whether the plan keeps {alpha}."
+        reason = "the pilot that chooses the class also counts"
+        return f"Nothing proves that the plan keeps {alpha}: {reason}."
 
 
 def caveat(plan: Rule) -> str | None:
-    """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
+    """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its
+    alpha.
+    """
     if not isinstance(plan, Plan):  # a rule certifies nothing
         return None
     plan = _certifying(plan)
@@ -178,7 +194,10 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
 
 
 def _certifying(plan: Plan) -> Plan:
-    """The plan behind the certificates. A subclass of `Combined` may have another rule, so it stands for itself."""
+    """The plan behind the certificates.
+
+    A subclass of `Combined` may have another rule, so it stands for itself.
+    """
     while type(plan) is Combined:
         plan = plan.plans[0]
     return plan
@@ -188,7 +207,8 @@ def _searched(plan: Plan, noise: Noise) -> Coverage:
     if not is_countable(plan, noise):
         return _simulate(plan, noise)
     stopping = StoppingDistribution(plan, noise)
-    # Given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes.
+    # Given the pilot, the class is fixed; a pilot that does not count tells nothing about later
+    # votes.
     failure, p = _search(stopping)
     return Coverage(plan.alpha, failure, p, _failure(stopping, 0.5))
 
@@ -196,7 +216,8 @@ def _searched(plan: Plan, noise: Noise) -> Coverage:
 def _simulate(plan: Plan, noise: Noise) -> Coverage:
     """The failure of a plan at the worst p that a simulation finds."""
     rng = np.random.default_rng(0)
-    # A state of the plan's own may keep the votes that chose the class, so the pilot has to choose it here, too.
+    # A state of the plan's own may keep the votes that chose the class, so the pilot has to choose
+    # it here, too.
     by_pilot = not plan.known_labels
 
     def wrong(each: Array, repetitions: int) -> Any:
@@ -228,9 +249,10 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
 def _search(stopping: StoppingDistribution) -> tuple[float, float]:
     """The largest failure over p and where it is, for any plan.
 
-    The failure is a saw: it climbs with p and drops where p passes a value that the bound can take. So the worst p lies
-    just below such a value. Small plans have few, and all are tried. Of a plan with very many states, the search may
-    miss the very worst tooth. Nobody proves that the failure of just any plan has this shape.
+    The failure is a saw: it climbs with p and drops where p passes a value that the bound can take.
+    So the worst p lies just below such a value. Small plans have few, and all are tried. Of a plan
+    with very many states, the search may miss the very worst tooth. Nobody proves that the failure
+    of just any plan has this shape.
     """
     cells = [_attainable(stopping, low, high) for low, high in pairwise(_GRID.tolist())]
     few = _MOST_VALUES if sum(map(len, cells)) <= _MOST_VALUES else _VALUES_PER_CELL
@@ -251,7 +273,9 @@ def _spread(values: Array, most: int) -> Array:
 
 
 def _attainable(stopping: StoppingDistribution, low: float, high: float) -> Array:
-    """Just below the probabilities between `low` and `high` that a claim can need, in increasing order."""
+    """Just below the probabilities between `low` and `high` that a claim can need, in increasing
+    order.
+    """
     seen: list[Array] = []
     stopping.at(low, limit=np.inf, seen=seen)
     values = np.unique(np.concatenate([np.ravel(part) for part in seen])) if seen else np.empty(0)
@@ -259,5 +283,7 @@ def _attainable(stopping: StoppingDistribution, low: float, high: float) -> Arra
 
 
 def _failure(stopping: StoppingDistribution, p: float) -> float:
-    """The probability of a wrong certificate: one that claims more than p, or any certificate below 1/2."""
+    """The probability of a wrong certificate: one that claims more than p, or any certificate below
+    1/2.
+    """
     return stopping.at(p, limit=max(p, 0.5)).failed

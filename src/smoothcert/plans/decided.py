@@ -1,23 +1,117 @@
-"""Settings and words that the two plans which decide radii share."""
+"""The settings that plans which decide radii share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from smoothcert import _check
+from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.plans.base import Plan, check_random, settle
 from smoothcert.plans.follow import unanimous
-from smoothcert.statistics.group_sequential import GIVE_UP
-
-if TYPE_CHECKING:
-    from smoothcert.plans.at_radii import AtRadii
-    from smoothcert.plans.betting_radii import BettingRadii
+from smoothcert.statistics.group_sequential import GIVE_UP, default_looks
+from smoothcert.statistics.sample_map import check_ceiling
 
 
-def checked_radii(radii: Any) -> tuple[float, ...]:
+@dataclass(frozen=True, slots=True)
+class DecidingPlan(Plan):
+    """Base of plans that decide which of the given radii are proved.
+
+    A certificate states the largest radius that was proved. It says that the true radius is above
+    it. Under noises whose radii are whole numbers, above r means at least r + 1, as in every table
+    of certified accuracy.
+
+    Args:
+        radii: The radii to decide.
+        samples: The ceiling: the most samples that a decision rests on.
+        alpha: The largest probability that a certificate is wrong.
+        pilot: Samples that choose the class and do not count. 0 stands for the default of the plan,
+            which is none with known labels.
+        known_labels: Whether the class is the input's label instead of the pilot's choice.
+        give_up: A radius is given up when the chance to still prove it falls below this; 0 for
+            never.
+    """
+
+    radii: tuple[float, ...]
+    samples: int = 100_000
+    alpha: float = 0.001
+    pilot: int = 0
+    known_labels: bool = False
+    give_up: float = field(default=GIVE_UP, metadata=LATER)
+    name: ClassVar[str] = "radii"
+    default_pilot: ClassVar[int]
+    """Samples of the pilot where the label is not known."""
+
+    def __post_init__(self) -> None:
+        pilot = _check.whole("pilot", self.pilot)
+        if self.known_labels and pilot:
+            raise InvalidInput(
+                "needless-pilot",
+                "with known labels, deciding radii needs no pilot, got {given}",
+                given=setting("pilot", pilot),
+            )
+        give_up = _check.at_least("give_up", self.give_up, 0)
+        if give_up >= 1:
+            raise InvalidInput(
+                "give-up-too-large", "give_up must be below 1, got {value:g}", value=give_up
+            )
+        settle(
+            self,
+            radii=_increasing(self.radii),
+            samples=check_ceiling(self.samples, self.alpha),
+            alpha=float(self.alpha),
+            pilot=pilot if pilot or self.known_labels else self.default_pilot,
+            give_up=give_up,
+        )
+
+    def __str__(self) -> str:
+        radii = ", ".join(f"{radius:g}" for radius in self.radii)
+        words = [f"radii {radii}", f"ceiling {self.samples:,}"]
+        if self.bound == "runner-up":
+            words.append("runner-up bound")
+        if self.known_labels:
+            words.append("known labels")
+        if self.give_up != GIVE_UP:
+            words.append(f"giving up at {self.give_up:g}")
+        return ", ".join(words)
+
+    @property
+    def smallest_request(self) -> int:
+        return int(np.diff(default_looks(self.samples), prepend=0).min())
+
+    def for_noise(self, noise: Noise) -> Self:
+        """This plan, unless not even unanimous votes prove one of its radii."""
+        check_random(noise)
+        most = unanimous(self, noise).proof().radius
+        for radius in self.radii:
+            if most is not None and radius <= most:
+                continue
+            if noise.needed_probability(radius) >= 1:
+                raise InvalidInput(
+                    "radius-never-proved",
+                    "{noise} proves no radius above {largest:g}, whatever the number of samples, "
+                    "got {radius:g}: use smaller radii",
+                    noise=noise,
+                    largest=min(float(noise.certified_radius(1.0)), radius),
+                    radius=radius,
+                )
+            raise InvalidInput(
+                "too-few-samples",
+                "a radius above {radius:g} can never be proved with {samples:,} samples at alpha "
+                "{alpha:g} under {noise}: use more samples or smaller radii",
+                radius=radius,
+                samples=self.samples,
+                alpha=self.alpha,
+                noise=noise,
+            )
+        return self
+
+
+def _increasing(radii: Any) -> tuple[float, ...]:
     """Radii in increasing order, at least one."""
     try:
         numbers = [] if radii is None else np.atleast_1d(np.asarray(radii, float)).tolist()
@@ -30,65 +124,3 @@ def checked_radii(radii: Any) -> tuple[float, ...]:
     if not numbers:
         raise InvalidInput("no-radii", "radii must hold at least one radius, got none")
     return tuple(sorted(set(_check.radii(numbers))))
-
-
-def checked_pilot(pilot: Any, default: int, *, known_labels: bool) -> int:
-    """Samples of the pilot; known labels need none."""
-    pilot = _check.whole("pilot", pilot)
-    if not known_labels:
-        return pilot or default
-    if pilot:
-        raise InvalidInput(
-            "needless-pilot",
-            "with known labels, deciding radii needs no pilot, got {given}",
-            given=setting("pilot", pilot),
-        )
-    return 0
-
-
-def checked_give_up(give_up: Any) -> float:
-    """A chance from 0 to below 1."""
-    chance = _check.at_least("give_up", give_up, 0)
-    if chance >= 1:
-        raise InvalidInput(
-            "give-up-too-large", "give_up must be below 1, got {value:g}", value=chance
-        )
-    return chance
-
-
-def in_words(plan: AtRadii | BettingRadii) -> str:
-    radii = ", ".join(f"{radius:g}" for radius in plan.radii)
-    words = [f"radii {radii}", f"ceiling {plan.samples:,}"]
-    if plan.bound == "runner-up":
-        words.append("runner-up bound")
-    if plan.known_labels:
-        words.append("known labels")
-    if plan.give_up != GIVE_UP:
-        words.append(f"giving up at {plan.give_up:g}")
-    return ", ".join(words)
-
-
-def check_provable(plan: AtRadii | BettingRadii, noise: Noise) -> None:
-    """Refuse radii that not even unanimous votes prove."""
-    most = unanimous(plan, noise).proof().radius
-    for radius in plan.radii:
-        if most is not None and radius <= most:
-            continue
-        if noise.needed_probability(radius) >= 1:
-            raise InvalidInput(
-                "radius-never-proved",
-                "{noise} proves no radius above {largest:g}, whatever the number of samples, got "
-                "{radius:g}: use smaller radii",
-                noise=noise,
-                largest=min(float(noise.certified_radius(1.0)), radius),
-                radius=radius,
-            )
-        raise InvalidInput(
-            "too-few-samples",
-            "a radius above {radius:g} can never be proved with {samples:,} samples at alpha "
-            "{alpha:g} under {noise}: use more samples or smaller radii",
-            radius=radius,
-            samples=plan.samples,
-            alpha=plan.alpha,
-            noise=noise,
-        )

@@ -1,6 +1,7 @@
 """Counting instead of sampling, for noises with few outcomes: certificates that hold without alpha.
 
-Every outcome of the noise is classified once, so the share of a class is its probability, not an estimate.
+Every outcome of the noise is classified once, so the share of a class is its probability, not an
+estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from smoothcert.plans.votes import RIVALS
 
 @dataclass(frozen=True, slots=True)
 class Exact(Plan):
-    """Classify every outcome of the noise once. The shares of the classes are then their exact probabilities.
+    """Classify every outcome of the noise once.
+
+    The shares of the classes are then their exact probabilities.
 
     Args:
         samples: The number of outcomes. 0 takes it from the noise.

@@ -1,4 +1,6 @@
-"""What a plan is expected to cost and to prove (ASN) for inputs whose class has a known probability."""
+"""What a plan is expected to cost and to prove (ASN) for inputs whose class has a known
+probability.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ _TO_PLAN = 10
 
 
 class Expected(NamedTuple):
-    """What a plan does with inputs whose class has a known probability; one entry per probability."""
+    """What a plan does with inputs whose class has a known probability; one entry per
+    probability.
+    """
 
     samples: Any
-    """Samples as planned, without `pilot_not_counted`; if `average`, the expectation of all samples."""
+    """Samples as planned, without `pilot_not_counted`; if `average`, the expectation of all
+    samples."""
     proved: dict[str, Any]
     """What is proved, by column title: radii, or probabilities to prove a radius."""
     average: bool = False
@@ -56,7 +61,9 @@ def expected(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULA
 
 
 def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
-    """The samples that an input costs on average if its class has probability p, every forward pass counted."""
+    """The samples that an input costs on average if its class has probability p, every forward pass
+    counted.
+    """
     derived = plan.expected_samples(p, noise)
     if derived is not None:
         return derived

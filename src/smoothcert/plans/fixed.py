@@ -1,7 +1,7 @@
 """Fixed sampling (the paper's IAS, the standard certification): the same size for every input.
 
-The pilot chooses the class. On the n samples after it, P(L(votes, n, alpha) > p) <= alpha for every p (Clopper and
-Pearson), because class and n do not depend on them.
+The pilot chooses the class. On the n samples after it, P(L(votes, n, alpha) > p) <= alpha for every
+p (Clopper and Pearson), because class and n do not depend on them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The machine that follows a rule: for one input (`Case`) and for many at once (`follow`).
 
-- A request is a whole number of samples. All requests together stay within `most_samples`, and a rule ends.
+- A request is a whole number of samples. All requests together stay within `most_samples`, and a
+  rule ends.
 - Votes that nobody asked for prove nothing.
 - An input that has enough keeps its state while others go on.
 
-Both differ only in where votes come from. Methods are called through the class of the rule, so that an attribute of an
-instance does not hide them.
+Both differ only in where votes come from. Methods are called through the class of the rule, so that
+an attribute of an instance does not hide them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _MOST_WHOLE = 2**62
 
 
 class Case:
-    """One input on its way through a rule: told look after look, it knows how many more samples are wanted.
+    """One input on its way through a rule: told look after look, it knows how many more samples are
+    wanted.
 
     Args:
         plan: The rule or plan.
@@ -84,7 +86,9 @@ class Case:
 
 
 def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
-    """Tell each case of one rule its next look, and give it back. A rule may treat many of them at once.
+    """Tell each case of one rule its next look, and give it back.
+
+    A rule may treat many of them at once.
 
     A look that is not the wanted one is ignored.
     """
@@ -109,7 +113,9 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
 
 
 def unanimous(plan: Rule, noise: Noise) -> Case:
-    """An input of class 0 whose votes are all for it: nobody needs fewer samples, and nobody proves more."""
+    """An input of class 0 whose votes are all for it: nobody needs fewer samples, and nobody proves
+    more.
+    """
     case = Case(plan, noise, label=0)
     while case.more:
         case.add(Look(case.more, {0: case.more}))
@@ -159,7 +165,8 @@ def follow(
 def whole_samples(plan: Rule, answer: Any, taking_part: Any = None) -> Any:
     """The answer of `request`, after a check, because the rule may be the user's own.
 
-    `taking_part` are the inputs that wanted samples before; the others get none. None stands for one input.
+    `taking_part` are the inputs that wanted samples before; the others get none. None stands for
+    one input.
     """
     with suppress(TypeError, ValueError):
         numbers = np.asarray(answer, float)
@@ -209,7 +216,9 @@ def within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
 
 
 def _of_those(taking_part: NDArray[np.bool_], new: Any, old: Any) -> Any:
-    """The new state of the inputs that took part in a look, the old one of those that had enough before."""
+    """The new state of the inputs that took part in a look, the old one of those that had enough
+    before.
+    """
     if new is old or old is None or np.all(taking_part):
         return new
     if isinstance(new, tuple):

@@ -1,4 +1,6 @@
-"""Input-specific sampling (ISS, the paper's Algorithm 2): each input gets what the sample map says."""
+"""Input-specific sampling (ISS, the paper's Algorithm 2): each input gets what the
+sample map says.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,19 @@ _POINTS_BETWEEN = 17
 class InputSpecific(TwoStagePlan):
     """Spend what keeps the radius within `decline` of a reference radius.
 
-    The pilot gives an interval for p; the input gets the larger value of the sample map at its two ends. With the
-    runner-up bound, the pilot also gives an interval for the strongest other class, and the map is evaluated where both
-    intervals are at their most and at their least favourable ends.
+    The pilot gives an interval for p; the input gets the larger value of the sample map at its two
+    ends. With the runner-up bound, the pilot also gives an interval for the strongest other class,
+    and the map is evaluated where both intervals are at their most and at their least favourable
+    ends.
 
     Args:
         decline: How much of the reference radius may be lost.
         kind: Whether the decline is a radius ("absolute") or a share of the reference ("relative").
-        reference: The radius that `samples` would prove ("ceiling"), or the radius of p itself ("ideal").
-        grid: "exact" evaluates the map itself, "paper" looks it up on a grid of step 0.001 as published, which costs
-            some percent more. None goes with `pilot_use`: exact with "fresh", paper with "reuse".
+        reference: The radius that `samples` would prove ("ceiling"), or the radius of p itself
+            ("ideal").
+        grid: "exact" evaluates the map itself, "paper" looks it up on a grid of step 0.001 as
+            published, which costs some percent more. None goes with `pilot_use`: exact with
+            "fresh", paper with "reuse".
 
     The other arguments are those of `TwoStagePlan`.
 
@@ -100,7 +105,8 @@ class InputSpecific(TwoStagePlan):
     def sample_map(self, noise: Noise) -> SampleMap:
         """The sample map that this plan follows.
 
-        With the runner-up bound it is the map for the least favourable rival, one class with all the other votes.
+        With the runner-up bound it is the map for the least favourable rival, one class with all
+        the other votes.
 
         Args:
             noise: The smoothing noise.
@@ -149,14 +155,19 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
 def _planned_for_votes(
     plan: InputSpecific, noise: Noise, count: int, rival: int
 ) -> NDArray[np.int64]:
-    """The same for the votes of one input. Many inputs have the same ones, most of all those that are sure."""
+    """The same for the votes of one input.
+
+    Many inputs have the same ones, most of all those that are sure.
+    """
     return _planned_with_rivals(plan, noise, np.asarray(count), np.asarray(rival))
 
 
 def _planned_with_rivals(
     plan: InputSpecific, noise: Noise, count: Any, rival: Any
 ) -> NDArray[np.int64]:
-    """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both ends."""
+    """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both
+    ends.
+    """
     p_low, p_high = interval(count, plan.pilot, alpha=plan.alpha)
     q_low, q_high = interval(rival, plan.pilot, alpha=plan.alpha)
     q_low = np.minimum(q_low, one_minus_up(p_high))

@@ -1,13 +1,15 @@
 """A price for samples: each input gets as many as pay for themselves in radius.
 
-After a pilot that chooses the class, the plan looks at 30 samples, then at 1.5 times as many each. After look i, it
-goes on only if it has seen fewer than m_i misses, votes for other classes. With many misses, more samples do not pay.
+After a pilot that chooses the class, the plan looks at 30 samples, then at 1.5 times as many each.
+After look i, it goes on only if it has seen fewer than m_i misses, votes for other classes. With
+many misses, more samples do not pay.
 
-All samples after the pilot count, at the full alpha, because the plan stops on bad news alone. Let p be the true
-probability, and j_i the largest number of misses whose Clopper-Pearson bound at look i is above p. A stop at look i is
-wrong if its misses are at most j_i, which is possible only if m_i <= j_i. Let i be the first such look, or the last
-one. Whoever stops wrongly there or later has at most j_i misses at look i: those who go on have fewer than m_i <= j_i.
-The probability of that is at most alpha. So the m_i may be anything; good ones save samples.
+All samples after the pilot count, at the full alpha, because the plan stops on bad news alone. Let
+p be the true probability, and j_i the largest number of misses whose Clopper-Pearson bound at look
+i is above p. A stop at look i is wrong if its misses are at most j_i, which is possible only if m_i
+<= j_i. Let i be the first such look, or the last one. Whoever stops wrongly there or later has at
+most j_i misses at look i: those who go on have fewer than m_i <= j_i. The probability of that is at
+most alpha. So the m_i may be anything; good ones save samples.
 """
 
 from __future__ import annotations
@@ -48,15 +50,17 @@ _TO_SHOW = 1_000
 class Price(TwoStagePlan):
     """Draw samples as long as they are expected to add more than `price` each to the radius.
 
-    The expectation is over the posterior of p, the probability of the class, given the votes so far (with a Jeffreys
-    prior). A radius counts in proportion to 2 p - 1, because a class with little lead is often wrong, and the ACR
-    counts right answers only. All of this only plans: certificates are exact.
+    The expectation is over the posterior of p, the probability of the class, given the votes so far
+    (with a Jeffreys prior). A radius counts in proportion to 2 p - 1, because a class with little
+    lead is often wrong, and the ACR counts right answers only. All of this only plans: certificates
+    are exact.
 
     Args:
-        price: How much radius a sample has to add. `certify` finds the price for a budget of samples or minutes.
+        price: How much radius a sample has to add. `certify` finds the price for a budget of
+            samples or minutes.
 
-    The other arguments are those of `TwoStagePlan`. The default pilot has 100 samples. With known labels, there is
-    none, except to choose the groups of the runner-up bound.
+    The other arguments are those of `TwoStagePlan`. The default pilot has 100 samples. With known
+    labels, there is none, except to choose the groups of the runner-up bound.
 
     >>> from smoothcert import Gaussian
     >>> plan = Price(price=1e-5)
@@ -125,9 +129,9 @@ class Price(TwoStagePlan):
     def _upper(self, state: Tally, lower: Any) -> Any:
         """An upper bound on the probability of every other class.
 
-        When the plan stops depends on the misses alone. Given their number, each one falls into a group with the same
-        probability, wherever it stops, so Clopper-Pearson bounds this probability. What bounds the probability of a
-        miss is the bound on the class.
+        When the plan stops depends on the misses alone. Given their number, each one falls into a
+        group with the same probability, wherever it stops, so Clopper-Pearson bounds this
+        probability. What bounds the probability of a miss is the bound on the class.
         """
         assert state.rivals is not None
         drawn = np.asarray(state.drawn)
@@ -162,7 +166,9 @@ class Price(TwoStagePlan):
 
 @lru_cache(maxsize=2)
 def _misses(looks: tuple[int, ...], p: tuple[float, ...]) -> NDArray[np.int32]:
-    """Simulated misses at each look, of some inputs for each p: the same for every price that a budget tries."""
+    """Simulated misses at each look, of some inputs for each p: the same for every price that a
+    budget tries.
+    """
     rng = np.random.default_rng(0)
     shape = (_TO_PLAN, len(p))
     steps = np.diff(looks, prepend=0)
@@ -198,7 +204,9 @@ def _radius(votes: Any, samples: Any, alpha: float, noise: Noise) -> Any:
 
 
 def _beta_quantile(a: Any, b: Any, level: ArrayLike) -> Any:
-    """The quantile of Beta(a, b), as Wilson and Hilferty approximate it: good to plan with, and fast."""
+    """The quantile of Beta(a, b), as Wilson and Hilferty approximate it: good to plan with, and
+    fast.
+    """
     z = -ndtri(level)
     a = 1 / (9 * np.maximum(a, 1))
     b = 1 / (9 * b)

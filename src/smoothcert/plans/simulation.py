@@ -17,11 +17,13 @@ from smoothcert.plans.votes import ManyVotes
 from smoothcert.statistics.bounds import Array, Counts
 
 _SMALLEST_REST = 1e-9
-"""Probabilities of all classes that miss 1 by less are rounded; otherwise the rest is that of no vote at all."""
+"""Probabilities of all classes that miss 1 by less are rounded; otherwise the rest is that of no
+vote at all."""
 
 
 class SimulatedVotes(ManyVotes):
-    """Votes that are drawn when somebody asks for them: of all classes, or of a class that was fixed in advance alone.
+    """Votes that are drawn when somebody asks for them: of all classes, or of a class that was
+    fixed in advance alone.
 
     Args:
         rng: The source of randomness.
@@ -70,7 +72,9 @@ def simulate(
     rng: np.random.Generator,
     chosen: Any = None,
 ) -> Followed:
-    """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no vote at all."""
+    """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no
+    vote at all.
+    """
 
     def draw(more: Counts) -> ManyVotes:
         return SimulatedVotes(rng, more, p, chosen)
@@ -105,10 +109,11 @@ def simulated_stops(
     rng: np.random.Generator,
     by_pilot: bool = False,
 ) -> Simulation:
-    """Follow a plan whose class is fixed in advance, or chosen by its pilot, `repetitions` times for each p.
+    """Follow a plan whose class is fixed in advance, or chosen by its pilot, `repetitions` times
+    for each p.
 
-    p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
-    classes with this one first.
+    p are the probabilities of the class, where all other votes are for one other class, or (...,
+    classes) those of all classes with this one first.
     """
     each = np.atleast_1d(np.asarray(p, float))
     if each.ndim == 1:
@@ -122,7 +127,8 @@ def simulated_stops(
 
 
 def needed_probability(plan: Plan, noise: Noise, proof: Proof) -> Array:
-    """The smallest probability of the class for which what is proved is true; 0 where nothing is certified.
+    """The smallest probability of the class for which what is proved is true; 0 where nothing is
+    certified.
 
     Any certificate needs more than 1/2.
     """

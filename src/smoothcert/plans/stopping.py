@@ -1,7 +1,8 @@
-"""The stopping distribution of a plan that counts, for a class of known probability: exactly, by a forward pass.
+"""The stopping distribution of a plan that counts, for a class of known probability: exactly, by a
+forward pass.
 
-States after a look are groups of neighbouring counts with the same number of samples, so that one more draw is a
-convolution with a binomial distribution. The rule itself is asked in every state.
+States after a look are groups of neighbouring counts with the same number of samples, so that one
+more draw is a convolution with a binomial distribution. The rule itself is asked in every state.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _MOST_BLOCKS = 2**16
 
 
 def is_countable(plan: Plan, noise: Noise) -> bool:
-    """Whether counts of the class tell all that a plan knows, and the votes that choose the class do not count."""
+    """Whether counts of the class tell all that a plan knows, and the votes that choose the class
+    do not count.
+    """
     state = type(plan).init(plan, noise, 0)
     counts = type(state) is Tally and state.rivals is None and type(plan).update is Rule.update
     return counts and bool(state.pilot or plan.known_labels)
@@ -87,7 +90,9 @@ class StoppingDistribution:
         return Stop(failed, samples)
 
     def _ask(self, look: int, drawn: int, first: int, length: int) -> Array:
-        """How many more samples are wanted with neighbouring counts, and the probability that a claim would need."""
+        """How many more samples are wanted with neighbouring counts, and the probability that a
+        claim would need.
+        """
         before = first % _BLOCK
         starts = range(first - before, first + length, _BLOCK)
         try:

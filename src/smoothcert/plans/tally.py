@@ -1,7 +1,8 @@
 """Counting votes for a class that a pilot chooses: the part that most plans share.
 
-The first look is the pilot. It chooses the class, unless the class is fixed in advance. A plan may read the votes of
-the pilot right after it, to decide what to draw. They do not count, and with the next look they are gone.
+The first look is the pilot. It chooses the class, unless the class is fixed in advance. A plan may
+read the votes of the pilot right after it, to decide what to draw. They do not count, and with the
+next look they are gone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Rivals(NamedTuple):
-    """Votes for groups of other classes: `RIVALS` that the first look finds strongest, and all others together."""
+    """Votes for groups of other classes: `RIVALS` that the first look finds strongest, and all
+    others together.
+    """
 
     strongest: Any = None
     """The classes that are counted one by one; None before the first look."""

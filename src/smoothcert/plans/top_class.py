@@ -1,7 +1,9 @@
-"""The rule of `predict`: draw until one class is known to be the most likely, by bets at radius 0 against all rivals.
+"""The rule of `predict`: draw until one class is known to be the most likely, by bets at radius 0
+against all rivals.
 
-The first look chooses the leader and does not count. When another class takes the lead, wealth starts again. The
-leaders may use alpha / 2, alpha / 4, ..., so that any of them wins wrongly with a probability of at most alpha.
+The first look chooses the leader and does not count. When another class takes the lead, wealth
+starts again. The leaders may use alpha / 2, alpha / 4, ..., so that any of them wins wrongly with a
+probability of at most alpha.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from smoothcert.statistics.e_process import Histories, Wealth, begin_histories, 
 from smoothcert.statistics.group_sequential import growing_looks
 
 LOOKS = np.array([8, *growing_looks(20, 1.3, 10**10)])
-"""After how many samples to look. At alpha .001, unanimous votes settle the answer at the second look."""
+"""After how many samples to look. At alpha .001, unanimous votes settle the answer at the second
+look."""
 _NOBODY = -1
 
 

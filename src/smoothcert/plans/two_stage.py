@@ -1,26 +1,31 @@
-"""Plans of two stages: a pilot that chooses the class and plans, then one more draw that gives the bound.
+"""Plans of two stages: a pilot that chooses the class and plans, then one more draw that gives the
+bound.
 
-Given the pilot, class and size of the second draw are fixed, so Clopper-Pearson holds exactly on fresh samples. In the
-published variant the pilot counts again. Its failure is a finite sum, because the number of counted samples n(a0) is
-fixed by the `a0` votes in the pilot:
+Given the pilot, class and size of the second draw are fixed, so Clopper-Pearson holds exactly on
+fresh samples. In the published variant the pilot counts again. Its failure is a finite sum, because
+the number of counted samples n(a0) is fixed by the `a0` votes in the pilot:
 
-    failure(p) = sum over a0 of  P(a0 | pilot, p) * P(enough further votes that L(count, n(a0), alpha) > p)
+    failure(p) = sum over a0 of  P(a0 | pilot, p) * P(enough further votes that L(count, n(a0),
+    alpha) > p)
 
-With the runner-up, L is computed at alpha / 2, and alpha / 2 is divided over the upper bounds of the groups of other
-classes (union bound).
+With the runner-up, L is computed at alpha / 2, and so is the upper bound of each group of other
+classes. The largest of these bounds is true if that of the strongest rival is, and the strongest
+rival is one fixed class. So this one bound and L have to hold (union bound), and nothing is divided
+over the groups.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
+from smoothcert._registry import formerly
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, settle
@@ -46,28 +51,38 @@ _PILOT_SHARE = 100
 """By default, the pilot has the ceiling divided by this."""
 _SMALLEST_PILOT = 100
 
-# Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.
+_VERSION = 2
+"""Of the runner-up bound."""
+
+# Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the
+# failure instead.
 _NEGLIGIBLE = 1e-15
 # How many pairs of (p, outcome of the pilot) are held in memory at once.
 _AT_ONCE = 1_000_000
-# Up to how many such pairs a plan is small, so that every break point is tried: about a second's work.
+# Up to how many such pairs a plan is small, so that every break point is tried: about a second's
+# work.
 SMALL = 3_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TwoStagePlan(Plan):
-    """The settings of plans with a pilot that plans, and one more draw. `Price` goes on with further looks.
+    """The settings of plans with a pilot that plans, and one more draw.
+
+    `Price` goes on with further looks.
 
     Args:
         samples: The ceiling: the most samples that a bound rests on.
-        pilot: Samples of the first look. 0 stands for the default: 1% of the ceiling, at least 100; none where the
-            class is known and nothing has to be planned.
+        pilot: Samples of the first look. 0 stands for the default: 1% of the ceiling, at least 100;
+            none where the class is known and nothing has to be planned.
         alpha: The largest probability that a certificate is wrong.
-        pilot_use: Whether the pilot only plans ("fresh") or counts again ("reuse"), as published; `coverage` says what
-            that costs.
-        bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other classes, with half of
-            alpha for the class and half for the others, and certifies a class that leads without a majority.
+        pilot_use: Whether the pilot only plans ("fresh") or counts again ("reuse"), as published;
+            `coverage` says what that costs.
+        bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other
+            classes, with half of alpha for the class and half for the others, and certifies a class
+            that leads without a majority.
         known_labels: Whether the class is the input's label instead of the pilot's choice.
+        version: The version of the runner-up bound, for the record. Version 1 divides alpha / 2
+            over the groups.
     """
 
     samples: int = field(default=100_000, kw_only=False)
@@ -76,6 +91,7 @@ class TwoStagePlan(Plan):
     pilot_use: PilotUse = "fresh"
     bound: Bound = "binary"
     known_labels: bool = False
+    version: int = field(default=_VERSION, metadata=formerly(1))
     plans_ahead: ClassVar[bool] = True
     """Whether the size of the second draw depends on the pilot."""
     default_pilot: ClassVar[int | None] = None
@@ -109,7 +125,17 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        settle(self, samples=samples, pilot=pilot, alpha=float(self.alpha))
+        _check.one_of("version", self.version, (1, _VERSION))
+        # The bound of the class alone is the same in both versions.
+        version = self.version if self.bound == "runner-up" else 1
+        settle(self, samples=samples, pilot=pilot, alpha=float(self.alpha), version=version)
+
+    def continuing(self, recorded: Plan) -> Plan:
+        """A recorded run goes on with its version of the bound."""
+        if type(recorded) is not type(self):
+            return self
+        as_then = replace(self, version=recorded.version)
+        return as_then if as_then == recorded else self
 
     def __str__(self) -> str:
         return self._in_words()
@@ -150,7 +176,7 @@ class TwoStagePlan(Plan):
     @property
     def level_of_rivals(self) -> float:
         """The alpha that the upper bound of each group of other classes is computed at."""
-        return self.alpha / (2 * (RIVALS + 1))
+        return self.alpha / (2 * (RIVALS + 1) if self.version == 1 else 2)
 
     @abstractmethod
     def after_pilot(
@@ -221,7 +247,9 @@ def p_value(
     noise: Noise,
     label: int | None = None,
 ) -> float | None:
-    """P(at least these counted votes) if the class had only the probability that the radius needs."""
+    """P(at least these counted votes) if the class had only the probability that the
+    radius needs.
+    """
     if plan.bound == "runner-up":
         return None
     chosen = label if plan.known_labels else looks[0].top
@@ -242,7 +270,8 @@ def expected_samples(plan: TwoStagePlan, p: Any, noise: Noise) -> Any:
 
 
 def basis(plan: TwoStagePlan) -> tuple[Any, ...]:
-    return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
+    settings = (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
+    return (*settings, plan.version)
 
 
 def failure_probability(plan: TwoStagePlan, noise: Noise, p: ArrayLike) -> Array:
@@ -256,7 +285,9 @@ def failure_probability(plan: TwoStagePlan, noise: Noise, p: ArrayLike) -> Array
 
 
 def tie_failure(plan: TwoStagePlan, noise: Noise) -> float:
-    """Two classes at p = 1/2 each: the pilot picks one, or the label does, and any certificate for it is wrong."""
+    """Two classes at p = 1/2 each: the pilot picks one, or the label does, and any certificate for
+    it is wrong.
+    """
     if plan.known_labels:
         return float(failure_probability(plan, noise, 0.5)[0])
     first = np.arange(plan.pilot + 1)
@@ -268,11 +299,12 @@ def tie_failure(plan: TwoStagePlan, noise: Noise) -> float:
 def worst_case(plan: TwoStagePlan, noise: Noise, small: int = SMALL) -> tuple[float, float]:
     """The largest failure(p) over p and where it is.
 
-    failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take, L(t, n). So the
-    worst p lies just below such a break point. Small plans have few, and all are tried. A plan of 100,000 samples has
-    millions: they are searched next to a grid of p that is refined towards 1, then, ever closer, around the best
-    candidates for the sample sizes that are likely there. This is a lower bound: it may miss the very worst tooth.
-    p below 1/2 cannot be worse than 1/2.
+    failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take,
+    L(t, n). So the worst p lies just below such a break point. Small plans have few, and all are
+    tried. A plan of 100,000 samples has millions: they are searched next to a grid of p that is
+    refined towards 1, then, ever closer, around the best candidates for the sample sizes that are
+    likely there. This is a lower bound: it may miss the very worst tooth. p below 1/2 cannot be
+    worse than 1/2.
     """
     sizes = np.unique(plan.reused + plan.after_pilot(np.arange(plan.pilot + 1), noise))
     sizes = sizes[sizes > 0]
@@ -318,7 +350,9 @@ def _highest(plan: TwoStagePlan, noise: Noise, p: Array) -> list[tuple[float, fl
 
 
 def _break_point(plan: TwoStagePlan, noise: Noise, a0: Counts, p: Array) -> Array:
-    """The first value above p that the bound can take after a0 votes in the pilot, or just below it."""
+    """The first value above p that the bound can take after a0 votes in the pilot, or just below
+    it.
+    """
     n = plan.reused + plan.after_pilot(a0, noise)
     drawn = n > 0
     n = n[drawn]

@@ -1,6 +1,7 @@
 """The votes of one look: by class in a dictionary for one input, in arrays for many.
 
-A plan asks both the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)` and `in_groups(chosen, rivals)`.
+A plan asks both the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)` and
+`in_groups(chosen, rivals)`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""Bets that a class A beats its rivals everywhere within a radius, on the votes of A, of a rival B and of all others.
+"""Bets that a class A beats its rivals everywhere within a radius, on the votes of A, of a rival B
+and of all others.
 
-The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's trade-off curve.
-h is concave, so every tangent encloses the false claims:
+The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's
+trade-off curve. h is concave, so every tangent encloses the false claims:
 
-    pA - s pB <= k    with s = h'(b0), k = h(b0) - s b0                                                 (tangent)
+    pA - s pB <= k    with s = h'(b0), k = h(b0) - s b0                         (tangent)
 
 X is 1 for a vote for A, -s for a vote for B and 0 for any other vote. Then the payoff
 
-    1 + lam (X - k)    with 0 <= lam < 1 / (s + k)                                                          (bet)
+    1 + lam (X - k)    with 0 <= lam < 1 / (s + k)                                  (bet)
 
-has a mean of at most 1 under every false claim, for any b0 and lam that were fixed before the vote was drawn. So the
-product of payoffs, the wealth, reaches 1 / alpha with a probability of at most alpha (Ville), whatever the looks and
-the reason to stop. A bad choice of b0 and lam costs samples and never soundness. Only s, k and payoffs are rounded to
-the safe side.
+has a mean of at most 1 under every false claim, for any b0 and lam that were fixed before the vote
+was drawn. So the product of payoffs, the wealth, reaches 1 / alpha with a probability of at most
+alpha (Ville), whatever the looks and the reason to stop. A bad choice of b0 and lam costs samples
+and never soundness. Only s, k and payoffs are rounded to the safe side.
 
-A radius is proved when every rival is beaten at it and at every smaller radius. If a claim is false, the first false
-radius needed a true hypothesis to be rejected. So all rivals and radii use the full alpha, for a class that is known or
-chosen by samples that do not count.
+A radius is proved when every rival is beaten at it and at every smaller radius. If a claim is
+false, the first false radius needed a true hypothesis to be rejected. So all rivals and radii use
+the full alpha, for a class that is known or chosen by samples that do not count.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _COARSE = 128  # tangents among which the best one is searched
 _FINE = 32  # times as many are kept
 _LEAST = 1e-9  # the smallest b0
 _MARGIN = 1e-11  # relative, of h and s; a curve is computed to 1e-13
-# Positions between two tangents and stakes are rounded to these grids. Versions of SciPy differ by far less.
+# Positions between two tangents and stakes are rounded to these grids. Versions of SciPy differ by
+# far less.
 _PLACES = 2.0**12
 _STAKES = 2.0**24
 _LARGEST_STAKE = 1 - 2.0**-10
@@ -59,7 +61,8 @@ class Tangents(NamedTuple):
     radii: int
     """How many radii there are."""
     zero: bool
-    """Whether the first one is 0. Its curve h(b) = b is its own only tangent, and the next two arrays leave it out."""
+    """Whether the first one is 0. Its curve h(b) = b is its own only tangent, and the next two
+    arrays leave it out."""
     coarse: Array
     """(3, other radii * coarse points): log h(b0), log b0, log(1 - h(b0) - b0)."""
     points: Array
@@ -84,7 +87,9 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
 
 
 def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
-    """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing error; 1 for no bet."""
+    """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing
+    error; 1 for no bet.
+    """
     h = np.asarray(h)
     slope = np.asarray(s)
     product = slope * np.asarray(b)
@@ -109,7 +114,8 @@ class Bet(NamedTuple):
     rival: Array
     other: Array
     distance: Array
-    """How far the votes are from a tie, in standard deviations of one vote; negative on the side of a false claim."""
+    """How far the votes are from a tie, in standard deviations of one vote; negative on the side of
+    a false claim."""
 
 
 def best_bet(
@@ -122,8 +128,8 @@ def best_bet(
 ) -> Bet:
     """The bet whose wealth grows fastest if votes go on as they came so far.
 
-    With q = (votes + 1/2) / (n + 3/2), b0 maximises qa log h(b) + qb log b + qo log(1 - h(b) - b), and
-    lam = (qa / h(b0) - 1) / (1 - k).
+    With q = (votes + 1/2) / (n + 3/2), b0 maximises qa log h(b) + qb log b + qo log(1 - h(b) - b),
+    and lam = (qa / h(b0) - 1) / (1 - k).
 
     Args:
         table: From `tangents`.
@@ -146,7 +152,8 @@ def _bet(table: Tangents, q: Array) -> Bet:
     edge = q[0] / h - 1
     span = s + k
     rest = 1 - k
-    # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all machines.
+    # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all
+    # machines.
     stake = np.minimum(np.maximum(edge * span / np.maximum(rest, _MARGIN), 0), _LARGEST_STAKE) * (
         rest > 0
     )
@@ -174,7 +181,9 @@ def _touching(table: Tangents, q: Array) -> Array:
 
 
 def _search(table: Tangents, q: Array, found: Array) -> None:
-    """Fill in the radii above 0: the best of the coarse points, then the top of a parabola, twice."""
+    """Fill in the radii above 0: the best of the coarse points, then the top of a
+    parabola, twice.
+    """
     coarse = (q[:, :, 0].T @ table.coarse).reshape(-1, _COARSE)
     best = np.minimum(np.maximum(coarse.argmax(axis=1), 1), _COARSE - 2)
     top = _top(coarse.take(best + np.arange(0, coarse.size, _COARSE) + _SIDES[:, 0]))
@@ -192,7 +201,9 @@ def _search(table: Tangents, q: Array, found: Array) -> None:
 
 
 def _top(values: Array) -> Array:
-    """Where a parabola through three values has its top, in steps from the middle one, from -1 to 1."""
+    """Where a parabola through three values has its top, in steps from the middle one, from -1 to
+    1.
+    """
     left, middle, right = values
     bend = np.maximum(2 * middle - left - right, 1e-300)
     top: Array = np.minimum(np.maximum((right - left) / (2 * bend), -1), 1)
@@ -200,10 +211,11 @@ def _top(values: Array) -> Array:
 
 
 def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
-    """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has (3, ..., radii).
+    """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has (3,
+    ..., radii).
 
-    Each payoff is divided by the most that it yields under a false claim. That is computed from the trade-off curve
-    itself, not from its tangents, so an audit does not trust them twice.
+    Each payoff is divided by the most that it yields under a false claim. That is computed from the
+    trade-off curve itself, not from its tangents, so an audit does not trust them twice.
     """
     own = np.exp(bet.own)
     rival = np.exp(bet.rival)

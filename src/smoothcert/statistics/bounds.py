@@ -1,12 +1,13 @@
-"""The binomial distribution: its probabilities and tails, and Clopper-Pearson bounds that never overclaim.
+"""The binomial distribution: its probabilities and tails, and Clopper-Pearson bounds that never
+overclaim.
 
 Symbols: `a` votes out of `k` samples, confidence 1 - alpha.
 
     lower   L(a, k, alpha) = alpha-quantile of Beta(a, k - a + 1)        0 if a = 0
     upper   U(a, k, alpha) = (1 - alpha)-quantile of Beta(a + 1, k - a)  1 if a = k
 
-`a` may be real while planning (a = p k). What is returned is rounded outward: a lower bound is never above the exact
-quantile and an upper bound never below it.
+`a` may be real while planning (a = p k). What is returned is rounded outward: a lower bound is
+never above the exact quantile and an upper bound never below it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from smoothcert.errors import InvalidInput
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-# Within these limits `betainc` itself is off by up to 3e-11 (relative) wherever a lower bound can exceed 1/2 at an
-# alpha of at most .1, and by anything beyond them. Asking the tail to be smaller than alpha by this share covers that
-# and costs no more than the same share of the bound. (For few votes among millions at alpha > .5 it is off by 2e-8.)
+# Within these limits `betainc` itself is off by up to 3e-11 (relative) wherever a lower bound can
+# exceed 1/2 at an alpha of at most .1, and by anything beyond them. Asking the tail to be smaller
+# than alpha by this share covers that and costs no more than the same share of the bound. (For few
+# votes among millions at alpha > .5 it is off by 2e-8.)
 _TAIL_MARGIN = 1e-10
 _MOST_SAMPLES = 10**9
 _MANY = 10_000
-"""Among more pairs (votes, samples) than this, many are equal, and each pair takes a microsecond."""
+"""Among more pairs (votes, samples) than this, many are equal, and each pair takes a
+microsecond."""
 
 
 class Interval(NamedTuple):
@@ -59,7 +62,8 @@ def _lower_bound(a: Array, k: Array, alpha: float) -> Any:
     b = k - a + 1
     voted = np.where(a > 0, a, 1.0)  # Beta(0, .) has no quantile; its bound is 0
     exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
-    # A failed inversion (some SciPy releases) starts at 1 and is brought down by the check like any other guess.
+    # A failed inversion (some SciPy releases) starts at 1 and is brought down by the check like any
+    # other guess.
     bound = np.where(np.isfinite(exact), exact, 1.0)
     step = float(np.finfo(float).eps)
     limit = alpha * (1 - _TAIL_MARGIN)
@@ -87,7 +91,9 @@ def one_minus_up(p: ArrayLike) -> Any:
 
 
 def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
-    """Two-sided interval at confidence 1 - alpha: each side gets alpha / 2 (`p_low`, `p_up` of the paper)."""
+    """Two-sided interval at confidence 1 - alpha: each side gets alpha / 2 (`p_low`, `p_up` of the
+    paper).
+    """
     side = check_alpha(alpha) / 2
     return Interval(
         lower_bound(count, samples, alpha=side), upper_bound(count, samples, alpha=side)
@@ -97,7 +103,8 @@ def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
 def keeps_bound(
     count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float
 ) -> NDArray[np.bool_]:
-    """Whether L(a, k, alpha) >= bound, without inverting: the tail at `bound` must not exceed alpha.
+    """Whether L(a, k, alpha) >= bound, without inverting: the tail at `bound` must not exceed
+    alpha.
 
     For planning only, because it is not rounded outward: one `betainc` instead of a root search.
     """
@@ -107,9 +114,11 @@ def keeps_bound(
 
 
 def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDArray[np.int64]:
-    """The smallest count whose lower bound reaches `bound`; samples + 1 if even unanimous votes do not.
+    """The smallest count whose lower bound reaches `bound`; samples + 1 if even unanimous votes do
+    not.
 
-    A normal approximation with its skewness term is never off by more than a few counts; single steps correct it.
+    A normal approximation with its skewness term is never off by more than a few counts; single
+    steps correct it.
 
     >>> critical_count(0.5, [9, 10, 100], alpha=0.001).tolist()
     [10, 10, 66]
@@ -178,7 +187,9 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 
 def likely(n: int, p: float) -> tuple[Counts, Array]:
-    """All counts of n votes but those in the far tails, which have less than 1e-20, and their probabilities."""
+    """All counts of n votes but those in the far tails, which have less than 1e-20, and their
+    probabilities.
+    """
     spread = 9.5 * np.sqrt(n * p * (1 - p)) + 40
     counts = np.arange(max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n) + 1)
     return counts, pmf(counts, n, p)
@@ -197,8 +208,9 @@ def tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 def summed_tail(count: int, samples: int, p: float) -> float:
     """P(at least `count` votes of `samples`), summed term by term with Python's arithmetic.
 
-    It shares no code with `tail`, so that an audit does not trust the same function twice. Terms are summed away from
-    the most likely count, where they only shrink: elsewhere the first one may underflow.
+    It shares no code with `tail`, so that an audit does not trust the same function twice. Terms
+    are summed away from the most likely count, where they only shrink: elsewhere the first one may
+    underflow.
     """
     if count <= 0 or p >= 1:
         return 1.0
@@ -220,10 +232,11 @@ def summed_tail(count: int, samples: int, p: float) -> float:
 def smallest(
     holds: Callable[[Counts], NDArray[np.bool_]], low: ArrayLike, high: ArrayLike
 ) -> Counts:
-    """The smallest whole numbers above `low` for which something holds, or `high` where none is, by bisection.
+    """The smallest whole numbers above `low` for which something holds, or `high` where none is, by
+    bisection.
 
-    What holds for a number has to hold for all larger ones. All are searched at once, so `holds` is also asked about
-    numbers that are found already, from `low` on. These answers are ignored.
+    What holds for a number has to hold for all larger ones. All are searched at once, so `holds` is
+    also asked about numbers that are found already, from `low` on. These answers are ignored.
     """
     low, high = np.broadcast_arrays(np.asarray(low, np.int64), np.asarray(high, np.int64))
     while True:
@@ -237,7 +250,9 @@ def smallest(
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at the second."""
+    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at
+    the second.
+    """
     while True:
         middle = (low + high) / 2
         if not low < middle < high:

@@ -1,7 +1,8 @@
 """The e-process of bets: the wealth of a class against its rivals at every radius, look after look.
 
-Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`). Under a false claim it is a nonnegative
-supermartingale, so it ever reaches 1 / alpha with a probability of at most alpha (Ville's inequality).
+Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`). Under a false claim it
+is a nonnegative supermartingale, so it ever reaches 1 / alpha with a probability of at most alpha
+(Ville's inequality).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def update(
         rival: New votes of its rival (...).
         drawn: New samples (...).
         alpha: The largest probability to beat a rival wrongly.
-        look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
+        look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a
+            ceiling.
     """
     a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
     gain = sum(
@@ -84,11 +86,12 @@ def update(
 def hopeless(
     wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP
 ) -> NDArray[np.bool_]:
-    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., radii).
+    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (...,
+    radii).
 
-    With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less what learning the
-    bet costs. d after N samples is normal around d after n, with variance 1 / n - 1 / N. Giving up proves nothing, so
-    an approximation is good enough.
+    With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less
+    what learning the bet costs. d after N samples is normal around d after n, with variance 1 / n -
+    1 / N. Giving up proves nothing, so an approximation is good enough.
     """
     n = np.maximum(wealth.drawn, 1.0)[..., None]
     ceiling = np.asarray(ceiling, float)[..., None]
@@ -127,7 +130,9 @@ def update_histories(
     look: ArrayLike = True,
     radii: ArrayLike | None = None,
 ) -> list[Histories]:
-    """The wealth of several inputs after more votes; see `update`. Together they are much faster than one by one.
+    """The wealth of several inputs after more votes; see `update`.
+
+    Together they are much faster than one by one.
 
     Args:
         table: From `tangents`.
@@ -137,7 +142,8 @@ def update_histories(
         chosen: The class that bets, for each input.
         alpha: As for `update`.
         look: As for `update`, for each input.
-        radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default: all.
+        radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default:
+            all.
     """
     together, starts = _stacked(before)
     beaten: Any = np.isinf(together.log).all(axis=1).tolist()

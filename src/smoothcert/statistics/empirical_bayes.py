@@ -1,7 +1,8 @@
-"""What a few votes per input tell about a whole data set: the distribution of p, the probability of the class.
+"""What a few votes per input tell about a whole data set: the distribution of p, the probability of
+the class.
 
-It is a distribution on a grid that is even in the quantile of p, because under Gaussian noise that is the radius. It
-only plans: nothing that is proved rests on it.
+It is a distribution on a grid that is even in the quantile of p, because under Gaussian noise that
+is the radius. It only plans: nothing that is proved rests on it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _ROUNDS = 20
 
 
 def posterior(votes: ArrayLike, weights: Array | float = 1.0) -> Array:
-    """The weights of `P` given the votes for the class of each input and their samples, one row per input.
+    """The weights of `P` given the votes for the class of each input and their samples, one row per
+    input.
 
     Without `weights`, all are equal before.
     """
@@ -34,7 +36,9 @@ def posterior(votes: ArrayLike, weights: Array | float = 1.0) -> Array:
 
 
 def likely_above(p: ArrayLike, count: ArrayLike, samples: ArrayLike) -> Array:
-    """How likely it is that the probability of the class is above p, given its votes (with a Jeffreys prior)."""
+    """How likely it is that the probability of the class is above p, given its votes (with a
+    Jeffreys prior).
+    """
     k = np.asarray(count)
     n = np.asarray(samples)
     return np.asarray(1 - betainc(k + 0.5, n - k + 0.5, p))

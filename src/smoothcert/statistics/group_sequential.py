@@ -1,15 +1,17 @@
-"""Exact group sequential boundaries: how many votes prove at which look that a probability exceeds a threshold.
+"""Exact group sequential boundaries: how many votes prove at which look that a probability exceeds
+a threshold.
 
-Looks are taken at n_1 < ... < n_m samples. The boundary b(i) is the smallest number of votes such that, at p = t, the
-probability to have reached the boundary by look i is at most
+Looks are taken at n_1 < ... < n_m samples. The boundary b(i) is the smallest number of votes such
+that, at p = t, the probability to have reached the boundary by look i is at most
 
     alpha * (n_i / n_m) ** 0.6
 
-"Reached at some look" is an increasing event of the votes. So its probability grows with p, and for every p <= t it is
-at most its value at t. Giving up early can only lower it.
+"Reached at some look" is an increasing event of the votes. So its probability grows with p, and for
+every p <= t it is at most its value at t. Giving up early can only lower it.
 
-The computation is a forward recursion over misses (samples minus votes): the distribution of those that have not yet
-reached the boundary is convolved with the next draw, and what reaches the boundary is cut off.
+The computation is a forward recursion over misses (samples minus votes): the distribution of those
+that have not yet reached the boundary is convolved with the next draw, and what reaches the
+boundary is cut off.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def growing_looks(first: int, growth: float, last: int) -> tuple[int, ...]:
 def boundary(
     threshold: float, looks: Sequence[int], *, alpha: float, direct: int = DIRECT
 ) -> Boundary:
-    """The exact boundary for one threshold; `direct` says from which size on convolutions use an FFT.
+    """The exact boundary for one threshold; `direct` says from which size on convolutions use an
+    FFT.
 
     >>> from scipy.special import ndtr
     >>> votes, spent = boundary(float(ndtr(1)), [100, 1_000, 10_000], alpha=0.001)
@@ -105,8 +108,8 @@ def crossing_probability(
 def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
     """The probability to reach a given boundary, by a backward recursion over the votes.
 
-    It takes another way than `crossing_probability`: for every count at a look it computes the chance to reach the
-    boundary later. An audit compares the two.
+    It takes another way than `crossing_probability`: for every count at a look it computes the
+    chance to reach the boundary later. An audit compares the two.
     """
     # Before the first look there is one count, 0, that has reached nothing.
     looks = (0, *looks)
@@ -119,7 +122,8 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
         size = max(needed[i] - low, 0)
         later = np.zeros(size)
         if i < len(looks) - 1 and size:
-            # The chance of count c is the sum over k of P(k more votes) times the chance of c + k at the next look.
+            # The chance of count c is the sum over k of P(k more votes) times the chance of c + k
+            # at the next look.
             more, draw = likely(looks[i + 1] - looks[i], p)
             counts = low + more[0] + np.arange(size + len(draw) - 1)
             later = np.where(counts >= needed[i + 1], 1.0, 0.0)
@@ -182,10 +186,12 @@ def stopping_distribution(
 
 
 def futility_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -> Counts:
-    """The largest count at each look with which a boundary is given up; -1 where no count is hopeless.
+    """The largest count at each look with which a boundary is given up; -1 where no count is
+    hopeless.
 
-    The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys prior, in its normal
-    approximation. Giving up does not touch the guarantee, so an approximation is good enough.
+    The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys
+    prior, in its normal approximation. Giving up does not touch the guarantee, so an approximation
+    is good enough.
     """
     n = np.asarray(looks, float)
     left = n[-1] - n
@@ -204,7 +210,9 @@ def futility_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -
 
 
 def merged(parts: dict[Any, list[Group]]) -> tuple[dict[Any, Group], float]:
-    """The sums of distributions without rare counts at their ends, and the probability that was cut off."""
+    """The sums of distributions without rare counts at their ends, and the probability that was cut
+    off.
+    """
     groups = {}
     lost = 0.0
     for key, pieces in parts.items():
@@ -232,8 +240,8 @@ class _Walk:
         self.spent = 0.0
         self._first = 0
         self._mass = np.ones(1)
-        # The logarithms behind a binomial probability are off by some units in the last place of numbers as large as
-        # the sample size. This bounds what that does to one look.
+        # The logarithms behind a binomial probability are off by some units in the last place of
+        # numbers as large as the sample size. This bounds what that does to one look.
         self._rounding = _ROUNDING * looks[-1]
 
     def step(self, i: int) -> None:
@@ -241,13 +249,16 @@ class _Walk:
         misses, draw = likely(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
         mass = _convolve(self._mass, draw, self.direct)
         mass = mass + _fft_error(self._mass, draw, self.direct)
-        # What is cut off at the far end, many misses, could still have reached the boundary: it counts as spent.
+        # What is cut off at the far end, many misses, could still have reached the boundary: it
+        # counts as spent.
         end = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-20))
         self.spent += float(mass[end:].sum()) + 2e-20
         self._first, self._mass = self._first + int(misses[0]), mass[:end]
 
     def absorb_up_to_budget(self, budget: float) -> int:
-        """Cut off as many of the smallest misses as the budget allows; returns the largest miss that is cut off."""
+        """Cut off as many of the smallest misses as the budget allows; returns the largest miss
+        that is cut off.
+        """
         if (
             self.spent > budget
         ):  # the tails that `step` leaves out are too likely for a tiny alpha: nothing is proved
@@ -267,7 +278,9 @@ class _Walk:
 
 
 def _fft_error(a: Array, b: Array, direct: int) -> float:
-    """How far each value of `_convolve` may be too small. Small values of an FFT have large relative errors.
+    """How far each value of `_convolve` may be too small.
+
+    Small values of an FFT have large relative errors.
 
     The bound follows Brent, Percival and Zimmermann (2007).
     """

@@ -35,7 +35,8 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
 
 
 def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
-    """A band for the ACR over all inputs of this kind, given a random sample of them: Student's interval.
+    """A band for the ACR over all inputs of this kind, given a random sample of them: Student's
+    interval.
 
     >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
     >>> round(low, 3), round(high, 3)
@@ -49,7 +50,8 @@ def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
 def certified_accuracy(
     radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
 ) -> NDArray[np.float64]:
-    """CA(r): the share of inputs that are correct with a radius strictly above r, for each r of `radii`.
+    """CA(r): the share of inputs that are correct with a radius strictly above r, for each r of
+    `radii`.
 
     >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
     [0.67, 0.33]
@@ -63,7 +65,9 @@ def certified_accuracy(
 def certified(
     radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
 ) -> NDArray[np.bool_]:
-    """Whether each input (row) is correct with a radius strictly above each r of `radii` (column), or at least r."""
+    """Whether each input (row) is correct with a radius strictly above each r of `radii` (column),
+    or at least r.
+    """
     proved = np.where(np.asarray(correct, bool), np.asarray(radius, float), -np.inf)
     above = np.greater_equal if closed else np.greater
     return np.asarray(above(proved[..., None], np.asarray(radii, float)))
@@ -84,7 +88,9 @@ def certified_accuracy_band(
 
 
 def largest_decline(radius: ArrayLike, reference: ArrayLike) -> float:
-    """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on the same noise."""
+    """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on
+    the same noise.
+    """
     return float(np.max(np.asarray(reference, float) - np.asarray(radius, float), initial=0.0))
 
 
@@ -100,11 +106,11 @@ def samples_saved(samples: ArrayLike, ceiling: int) -> float:
 def default_radii(largest: float) -> list[float]:
     """Radii for a table: 0 and steps up to the largest one that was proved, at most ten in all.
 
-    The step is 0.25 where that gives two to eight radii, and else the first of ..., 0.1, 0.2, 0.5, 1, ... that is large
-    enough.
+    The step is 0.25 where that gives two to eight radii, and else the first of ..., 0.1, 0.2, 0.5,
+    1, ... that is large enough.
 
-    >>> default_radii(1.0), default_radii(25.0), default_radii(0.04)
-    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035])
+    >>> default_radii(1.0), default_radii(25.0), default_radii(0.01)
+    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.001, 0.002, ...])
     """
     if not largest:
         return [0.0]
@@ -141,17 +147,21 @@ def confidence(alpha: float) -> Decimal:
 
 
 class MostWrong(NamedTuple):
-    """How many certificates of a run are wrong at most, and the probability of that, rounded down."""
+    """How many certificates of a run are wrong at most, and the probability of that,
+    rounded down.
+    """
 
     wrong: int
     probability: Decimal
 
 
 def most_wrong(alpha: float, inputs: int) -> MostWrong:
-    """The smallest number of wrong certificates that is not exceeded with a probability of 0.99 or more.
+    """The smallest number of wrong certificates that is not exceeded with a probability of 0.99 or
+    more.
 
-    Whatever was seen of other inputs, an input gets a wrong certificate with probability alpha at most. So the number
-    of wrong certificates is at most that of a Binomial(N, alpha) variable in distribution.
+    Whatever was seen of other inputs, an input gets a wrong certificate with probability alpha at
+    most. So the number of wrong certificates is at most that of a Binomial(N, alpha) variable in
+    distribution.
 
     Args:
         alpha: The largest probability that a certificate is wrong.

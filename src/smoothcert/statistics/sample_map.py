@@ -1,10 +1,11 @@
-"""The sample map psi: how many samples an input with top-class probability p needs (the paper's Algorithm 1).
+"""The sample map psi: how many samples an input with top-class probability p needs (the paper's
+Algorithm 1).
 
     R(k, p)   = radius of L(p k, k, alpha)
-    reference = R(samples, p), or the radius of p itself with reference "ideal" (the paper's Remark 1)
+    reference = R(samples, p), or the radius of p itself with reference "ideal" (its Remark 1)
     required  = reference - decline          absolute decline
                 (1 - decline) * reference    relative decline
-    psi(p)    = 0 if required <= 0, else the smallest k <= samples with R(k, p) >= required, or samples if there is none
+    psi(p)    = 0 if required <= 0, else the smallest k with R(k, p) >= required, at most samples
 
 R grows with k, so psi is found by bisection, for all p at once.
 """
@@ -47,8 +48,8 @@ class SampleMap:
         decline: How much of the reference radius may be lost.
         kind: Whether the decline is a radius ("absolute") or a share of the reference ("relative").
         alpha: The largest probability that a certificate is wrong.
-        reference: The radius at the ceiling ("ceiling"), or the radius of p itself ("ideal"), which no number of
-            samples reaches; the ceiling then caps the samples where p is close to 1.
+        reference: The radius at the ceiling ("ceiling"), or the radius of p itself ("ideal"), which
+            no number of samples reaches; the ceiling then caps the samples where p is close to 1.
 
     >>> from smoothcert import Gaussian
     >>> psi = SampleMap(Gaussian(0.5), samples=100_000, decline=0.05)
@@ -89,11 +90,12 @@ class SampleMap:
     def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
         """The largest psi(p) over low <= p <= high, or a few percent more.
 
-        Where the noise says so, the larger value at the two ends is taken, as the paper does (its Proposition 1). With
-        a relative decline this misses the leap of psi from 0 where it lies inside the interval. Then an input may get
-        fewer samples than the decline needs; its certificate is true all the same. For every other noise, the interval
-        is covered by cells. In a cell [a, b], psi is at most the smallest k for which a share a of
-        the votes proves what b requires, because the radius never decreases with p.
+        Where the noise says so, the larger value at the two ends is taken, as the paper does (its
+        Proposition 1). With a relative decline this misses the leap of psi from 0 where it lies
+        inside the interval. Then an input may get fewer samples than the decline needs; its
+        certificate is true all the same. For every other noise, the interval is covered by cells.
+        In a cell [a, b], psi is at most the smallest k for which a share a of the votes proves what
+        b requires, because the radius never decreases with p.
 
         Args:
             low: The lower ends.
@@ -108,7 +110,8 @@ class SampleMap:
         first = np.searchsorted(edges, low, side="left")  # the first edge inside of the interval
         last = np.searchsorted(edges, high, side="right") - 1  # the last one
         inside = first <= last
-        # The parts of cells at both ends, and whole cells between them; an interval may lie within one cell.
+        # The parts of cells at both ends, and whole cells between them; an interval may lie within
+        # one cell.
         left = self._at_most(low, np.where(inside, edges[np.minimum(first, len(edges) - 1)], high))
         right = self._at_most(np.where(inside, edges[np.maximum(last, 0)], low), high)
         whole = [
@@ -119,7 +122,9 @@ class SampleMap:
         )
 
     def _at_most(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The smallest k for which a share `low` of the votes proves what `high` requires; psi where they are equal."""
+        """The smallest k for which a share `low` of the votes proves what `high` requires; psi
+        where they are equal.
+        """
         required = self.required_radius(high)
         bound = self.noise.probability(np.maximum(required, 0))
         found = smallest(
@@ -147,10 +152,12 @@ class SampleMap:
         return after_decline(full, self.decline, self.kind)
 
     def on_paper_grid(self, p: ArrayLike) -> NDArray[np.int64]:
-        """psi as the paper looks it up: on a grid of step 0.001, the larger of the values at both neighbours of p.
+        """psi as the paper looks it up: on a grid of step 0.001, the larger of the values at both
+        neighbours of p.
 
-        Once above 0, psi never decreases (absolute) or falls and then rises (relative), so a look-up only rounds up.
-        Where the required radius turns positive, psi leaps from 0 to a peak. That p joins the grid.
+        Once above 0, psi never decreases (absolute) or falls and then rises (relative), so a
+        look-up only rounds up. Where the required radius turns positive, psi leaps from 0 to a
+        peak. That p joins the grid.
 
         Args:
             p: Probabilities of the class.
@@ -172,8 +179,8 @@ class SampleMap:
 def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
     """Edges of cells that cover [0, 1], and an upper bound on psi in each.
 
-    A cell is halved as long as its bound is more than 2% above psi at both of its ends. So an edge comes as close as
-    floating point allows to every p where psi leaps.
+    A cell is halved as long as its bound is more than 2% above psi at both of its ends. So an edge
+    comes as close as floating point allows to every p where psi leaps.
     """
     edges = np.union1d(refined_grid(400), [0.5])
     at_edges = psi(edges)
