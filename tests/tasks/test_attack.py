@@ -75,7 +75,7 @@ def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
     assert np.all(found.distance >= true)
     assert np.all(found.distance <= 1.05 * true)
     assert not len(found.broken)
-    assert found.settings["by"] == "gradients"
+    assert found.settings["by"] == "gradients, then votes"
     curve = certified_accuracy([sc.open_run(tmp_path / "run")]).layers[1]
     assert (curve.label, curve.y[-1]) == ("attacked", 0)  # the chart shows the largest change, too
 
@@ -110,6 +110,79 @@ def test_changes_in_l1_are_sparse(tmp_path):
     true = distances * np.linalg.norm(normal) / 4
     assert np.all(found.distance >= found.radius)
     assert np.all(found.distance <= 1.25 * true)
+
+
+def _cheapest_change(x, normal):
+    """The l1 distance of a picture from the plane through grey: the steepest pixels go first."""
+    side = (x - 0.5) @ normal
+    room = np.where(side * normal > 0, x, 1 - x)
+    missing = abs(side)
+    length = 0.0
+    for pixel in np.argsort(-np.abs(normal)):
+        step = min(room[pixel], missing / abs(normal[pixel]))
+        length += step
+        missing -= step * abs(normal[pixel])
+    return length
+
+
+def test_a_change_in_l1_goes_on_where_the_steepest_pixels_are_at_their_limits(tmp_path):
+    normal = np.linspace(-1, 1.1, SIZE)
+    shifted = nn.Sequential(_Shifted(), Halves(normal))
+    x = np.random.default_rng(0).choice([0, 40, 215, 255], (12, 1, 3, 4)).astype(np.uint8)
+    flat = x.reshape(12, -1) / 255
+    labels = ((flat - 0.5) @ normal > 0).astype(int)
+    data = (x, labels)
+    sc.certify(shifted, *data, noise=sc.Uniform(0.5), plan=sc.Fixed(1_000), classes=2,
+               out=tmp_path / "run", device="cpu", dtype="float32", batch=500)  # fmt: skip
+    found = sc.attack(tmp_path / "run", steps=20, copies=8, model=shifted, data=data)
+    true = np.array([_cheapest_change(one, normal) for one in flat])
+    assert np.all(found.distance >= true - 0.05)  # `predict` may settle for the other class early
+    assert np.all(found.distance <= 1.25 * true + 0.1)
+
+
+class _Shifted(nn.Module):
+    def forward(self, x):
+        return x - 0.5
+
+
+class Rounded(Halves):
+    """Rounding hides the gradient, and a tiny path beside it shows a useless one."""
+
+    def forward(self, x):
+        flat = x.flatten(1)
+        side = (flat / 0.1).round() * 0.1 @ self.normal
+        misleading = 1e-6 * (flat[:, 0] - flat[:, 1])
+        return torch.stack([-side + misleading, side], dim=1)
+
+
+def test_votes_break_a_model_whose_gradients_mislead(tmp_path):
+    places = _run(tmp_path / "run", Rounded(np.ones(SIZE)))
+    found = sc.attack(tmp_path / "run", **FAST, **places)
+    true = np.array([0.3, 0.6, 1.0, 0.4])
+    assert np.all(found.distance >= 0.95 * true)
+    assert np.all(found.distance <= 1.25 * true)
+
+
+def test_exact_certificates_are_attacked_by_counting(tmp_path):
+    model = nn.Sequential(_Shifted(), Halves(np.ones(SIZE)))
+    x = np.array([140, 100], np.uint8).repeat(SIZE).reshape(2, 1, 3, 4)
+    data = (x, np.array([1, 0]))
+    sc.certify(model, *data, noise=sc.Splitting(1.0, levels=255), plan=sc.Exact(), classes=2,
+               out=tmp_path / "run", device="cpu", dtype="float32", batch=500)  # fmt: skip
+    found = sc.attack(tmp_path / "run", **FAST, model=model, data=data)
+    assert np.all(np.isfinite(found.distance))
+    assert np.all(found.distance > found.radius)
+
+
+def test_an_input_without_a_right_answer_is_left_out(tmp_path):
+    distances = (0.3, 0.0, 0.6)
+    model = Halves(np.ones(SIZE))
+    places = _run(tmp_path / "run", model, distances=distances, labels=[1, -1, 1])
+    with pytest.warns(UserWarning, match="1 input without a label"):
+        found = sc.attack(tmp_path / "run", **FAST, **places)
+    assert found.id.tolist() == [0, 2]
+    with refused("no-right-answer", count=1):
+        sc.attack(tmp_path / "run", ids=[1], **FAST, **places)
 
 
 def test_certificates_in_l2_are_attacked_in_l_infinity(tmp_path):

@@ -1,8 +1,8 @@
 """`attack`: how small a change of an input alters the answer of the smoothed classifier of a run.
 
 A certificate is a lower bound on robustness, and an attack gives an upper bound. The search follows
-the gradient through the mean of noisy copies (SmoothAdv, Salman et al. 2019), or the votes where
-there is no gradient. How a change was found proves nothing: it counts only if `predict`, with new
+the gradient through the mean of noisy copies (SmoothAdv, Salman et al. 2019), and the votes where
+gradients find nothing. How a change was found proves nothing: it counts only if `predict`, with new
 noise, answers another class. Libraries of attacks do not fit: they call an input broken by one
 forward pass, and take one epsilon for all inputs.
 """
@@ -10,21 +10,22 @@ forward pass, and take one epsilon for all inputs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
 from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
@@ -36,6 +37,8 @@ from smoothcert.tasks.predict import predict
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
 from smoothcert.training.methods.base import noisy_copies
+
+Way = Literal["gradients", "votes"]
 
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 _MOST_ROWS = 4096
@@ -63,8 +66,10 @@ def attack(
 
     The results are kept in the run; the same call again resumes. For each input, a first attempt
     searches at twice the certified radius. Later attempts go further out until one succeeds, and
-    then close in on the smallest change by bisection. An input that is certified for another class
-    than its label counts as wrong without a change, with the alpha of its certificate.
+    then close in on the smallest change by bisection. Attempts follow gradients. If none of them
+    succeeds, or if the model has no gradients, as many attempts follow the votes. An input that is
+    certified for another class than its label counts as wrong without a change, with the alpha of
+    its certificate. An input with neither label nor certified class is left out, with a warning.
 
     Args:
         run: The run, or its folder.
@@ -74,7 +79,7 @@ def attack(
         limit: Attack at most this many inputs.
         steps: Steps of gradient ascent in an attempt.
         copies: Noisy copies of an input over which the gradient is averaged.
-        attempts: Searches for each input.
+        attempts: Searches for each input, by gradients and by votes.
         samples: The most samples that `predict` may take to decide whether an attempt succeeded.
         alpha: The probability to call an input broken that is not, at most, over all of its
             attempts.
@@ -96,18 +101,20 @@ def attack(
     chosen = _chosen_ids(run, ids, limit)
     smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
     attacker = _Attacker(smoothed, subject, search, dataset)
-    settings = search._asdict() | {"shape": list(subject.shape), "by": attacker.follows}
+    settings = search._asdict() | {
+        "shape": list(subject.shape),
+        "by": ", then ".join(attacker.ways),
+    }
     with locked_journal(run.path) as journal:
         distances = _begin_attacks(run, journal, search.norm, settings, restart=restart)
         remaining = [id for id in chosen if id not in distances]
-        together = max(_MOST_ROWS // attacker.copies, 1)
-        for first in range(0, len(remaining), together):
-            progress(len(chosen) - len(remaining) + first, len(chosen))
-            part = [
-                journal.certificate(id, plan=run.plan, noise=run.noise)
-                for id in remaining[first : first + together]
-            ]
-            attacks = attacker.attack(part)
+        done = len(chosen) - len(remaining)
+        for part in _groups(remaining, attacker.together(attacker.ways[0])):
+            progress(done, len(chosen))
+            done += len(part)
+            attacks = attacker.attack(
+                [journal.certificate(id, plan=run.plan, noise=run.noise) for id in part]
+            )
             journal.add_attacks(search.norm, attacks)
             distances |= {attack.id: attack.distance for attack in attacks}
         progress(len(chosen), len(chosen))
@@ -115,7 +122,7 @@ def attack(
 
 
 def _chosen_ids(run: Run, ids: str | Sequence[int] | None, limit: int | None) -> list[int]:
-    """The inputs to attack, after a check that they have a certificate."""
+    """The inputs to attack: those that are asked for and have a right answer."""
     certified = run.id.tolist()
     chosen = select_ids(MOST_INPUTS, ids=certified if ids is None else ids, limit=limit)
     uncertified = set(chosen).difference(certified)
@@ -126,7 +133,20 @@ def _chosen_ids(run: Run, ids: str | Sequence[int] | None, limit: int | None) ->
             folder=run.path,
             id=min(uncertified),
         )
-    return list(chosen)
+    unknown = set(run.id[run.abstained & (run.label == NO_CLASS)].tolist())
+    attacked = [id for id in chosen if id not in unknown]
+    if not attacked:
+        raise InvalidInput(
+            "no-right-answer",
+            "inputs without a label and a certified class have no answer to attack, as all {count} "
+            "that were chosen",
+            count=len(chosen),
+        )
+    left_out = len(chosen) - len(attacked)
+    if left_out:
+        about = f"{number_of(left_out, 'input')} without a label and a certified class"
+        warnings.warn(f"{about}: left out, because there is no answer to attack", stacklevel=3)
+    return attacked
 
 
 def _begin_attacks(
@@ -186,6 +206,7 @@ class _Candidate:
         id: The number of the input.
         x: The input.
         right: The right answer.
+        first: The length of the first attempt.
         epsilon: The length of the next attempt.
         tried: The largest length at which an attempt failed.
         distance: The length of the smallest change that altered the answer.
@@ -196,11 +217,17 @@ class _Candidate:
     id: int
     x: Tensor
     right: int
-    epsilon: float
+    first: float
+    epsilon: float = 0.0
     tried: float = 0.0
     distance: float = inf
     changed: Tensor | None = None
     answer: int | None = None
+
+    def begin(self) -> None:
+        """Begin a search, if an earlier one found nothing."""
+        self.epsilon = self.first
+        self.tried = 0.0
 
     def succeed(self, changed: Tensor, answer: int, length: float) -> None:
         """Keep a change that altered the answer, if it is the smallest so far."""
@@ -217,7 +244,7 @@ class _Candidate:
         """Go further out until an attempt succeeds, then bisect."""
         if self.distance < inf:
             self.epsilon = (self.tried + self.distance) / 2
-        elif self.tried:
+        else:
             self.epsilon = 2 * self.epsilon
 
     def result(self) -> Attack:
@@ -244,31 +271,44 @@ class _Attacker:
         runtime = replace(subject.runtime, dtype="float32")
         self.device = runtime.torch_device
         self.module: nn.Module | None = None
-        self.copies = _MORE_COPIES * search.copies
+        self.ways: tuple[Way, ...] = ("votes",)
+        """What the searches follow, one after the other, until one of them alters the answer."""
         placed = place(subject.classifier.module, runtime, subject.noisy_shape)
         if isinstance(placed, nn.Module) and _has_gradient(placed, subject):
             self.module = placed
-            self.copies = search.copies
+            self.ways = ("gradients", "votes")
 
-    @property
-    def follows(self) -> str:
-        """What shows the way to other answers."""
-        return "votes" if self.module is None else "gradients"
+    def copies(self, way: Way) -> int:
+        """The noisy copies of an input that a step looks at."""
+        return self.search.copies * (_MORE_COPIES if way == "votes" else 1)
+
+    def together(self, way: Way) -> int:
+        """How many inputs are searched together."""
+        return max(_MOST_ROWS // self.copies(way), 1)
 
     def attack(self, certificates: Sequence[Certificate]) -> list[Attack]:
         """Attack the inputs of some certificates."""
-        x = torch.stack([self.subject.read(self.dataset, c.id)[1] for c in certificates])
-        epsilons = self._first_lengths(certificates)
-        candidates = list(map(_candidate, certificates, x, epsilons))
-        for attempt in range(self.search.attempts + 1):
-            unfinished = [candidate for candidate in candidates if candidate.distance > 0]
-            if not unfinished:
-                break
-            x = torch.stack([candidate.x for candidate in unfinished])
-            # First we look at the inputs as they are: some answers are wrong without a change.
-            changed = self._change(x, unfinished) if attempt else x
-            self._judge(unfinished, changed, x, is_attempt=attempt > 0)
+        x = [self.subject.read(self.dataset, c.id)[1] for c in certificates]
+        lengths = self._first_lengths(certificates)
+        candidates = list(map(_candidate, certificates, x, lengths))
+        # First we look at the inputs as they are: some answers are wrong without a change.
+        unchanged = [candidate for candidate in candidates if candidate.distance > 0]
+        if unchanged:
+            self._judge(unchanged, torch.stack([candidate.x for candidate in unchanged]))
+        for way in self.ways:
+            unbroken = [candidate for candidate in candidates if candidate.distance == inf]
+            for group in _groups(unbroken, self.together(way)):
+                self._search(group, way)
         return [candidate.result() for candidate in candidates]
+
+    def _search(self, candidates: Sequence[_Candidate], way: Way) -> None:
+        """Search a smaller and smaller change of each input."""
+        for candidate in candidates:
+            candidate.begin()
+        for _ in range(self.search.attempts):
+            self._judge(candidates, self._change(candidates, way))
+            for candidate in candidates:
+                candidate.next_attempt()
 
     def _first_lengths(self, certificates: Sequence[Certificate]) -> list[float]:
         """Twice the certified radius of each input, or half a standard deviation of the noise."""
@@ -281,10 +321,9 @@ class _Attacker:
         lengths: list[float] = np.maximum(2 * radius, least).tolist()
         return lengths
 
-    def _judge(
-        self, candidates: Sequence[_Candidate], changed: Tensor, x: Tensor, *, is_attempt: bool
-    ) -> None:
+    def _judge(self, candidates: Sequence[_Candidate], changed: Tensor) -> None:
         """Ask the smoothed classifier about changed inputs."""
+        x = torch.stack([candidate.x for candidate in candidates])
         change = (changed.double() - x.double()).flatten(1).numpy()
         lengths = np.linalg.norm(change, ord=_ORDERS[self.search.norm], axis=1).tolist()
         answers = self._answers(changed)
@@ -293,21 +332,24 @@ class _Attacker:
         ):
             if answer is not None and answer != candidate.right:
                 candidate.succeed(one, answer, length)
-            elif is_attempt:
+            else:
                 candidate.fail()
-            candidate.next_attempt()
 
-    def _change(self, x: Tensor, candidates: Sequence[_Candidate]) -> Tensor:
+    def _change(self, candidates: Sequence[_Candidate], way: Way) -> Tensor:
         """The inputs, changed by at most the length of the next attempt of each."""
-        x = x.to(self.device, torch.float32)
+        x = torch.stack([candidate.x for candidate in candidates]).to(self.device, torch.float32)
         labels = torch.tensor([candidate.right for candidate in candidates], device=self.device)
         lengths = torch.tensor([candidate.epsilon for candidate in candidates], dtype=torch.float64)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.smoothed.next_key("attack"))
-            noisy = noisy_copies(x, self.copies, sigma=0.0, noise=self.subject.noise)
+            noisy = noisy_copies(x, self.copies(way), sigma=0.0, noise=self.subject.noise)
+            if way == "gradients" and self.module is not None:
+                direction = loss_gradient(self.module, labels, noisy - x)
+            else:
+                direction = self._direction_of_votes(labels, noisy - x)
             changed = ascend(
-                self._gradient(x, labels, noisy - x),
+                direction,
                 x,
                 epsilon=lengths.to(x).view(-1, *[1] * (x.ndim - 1)),
                 steps=self.search.steps,
@@ -319,13 +361,12 @@ class _Attacker:
             return changed
         return (changed / self.step).round() * self.step
 
-    def _gradient(self, x: Tensor, labels: Tensor, noise: Tensor) -> Gradient:
-        if self.module is not None:
-            return loss_gradient(self.module, labels, noise)
+    def _direction_of_votes(self, labels: Tensor, noise: Tensor) -> Gradient:
+        """A stand-in for the gradient, from the votes of noisy copies."""
         ready = self.subject.ready
         dtype = self.subject.runtime.torch_dtype
         rows = ready.runtime.batch
-        scale = torch.ones(len(x), *[1] * (x.ndim - 1), device=x.device)
+        scale = torch.ones(len(labels), *[1] * (noise.ndim - 2), device=noise.device)
 
         @torch.inference_mode()
         def towards_other_answers(x: Tensor) -> Tensor:
@@ -346,26 +387,27 @@ class _Attacker:
 
     def _answers(self, x: Tensor) -> list[int | None]:
         """The answers of the smoothed classifier. All attempts on an input share alpha."""
-        alpha = self.search.alpha / (self.search.attempts + 1)
+        alpha = self.search.alpha / (len(self.ways) * self.search.attempts + 1)
         with warnings.catch_warnings(action="ignore"):  # the run has warned about such inputs
             predictions = predict(self.smoothed, x, samples=self.search.samples, alpha=alpha)
         return [answer.prediction for answer in predictions]
 
 
-def _candidate(certificate: Certificate, x: Tensor, epsilon: float) -> _Candidate:
+def _candidate(certificate: Certificate, x: Tensor, first: float) -> _Candidate:
     """The search for one input: the right answer is its label or, without one, its class."""
     c = certificate
     right = c.prediction if c.label is None else c.label
-    if right is None:
-        raise InvalidInput(
-            "no-right-answer",
-            "input {id} has no label and no certified class, so it has no answer to attack",
-            id=c.id,
-        )
-    candidate = _Candidate(c.id, x, right, epsilon)
+    assert right is not None
+    candidate = _Candidate(c.id, x, right, first)
     if c.prediction is not None and c.prediction != right:
         candidate.succeed(x, c.prediction, 0.0)  # it is certified for another class
     return candidate
+
+
+def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """The items in groups of at most this size."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
 
 
 def _has_gradient(module: nn.Module, subject: Subject) -> bool:
