@@ -13,6 +13,15 @@ from smoothcert.noises.rounded_normal import thresholds
 pytestmark = pytest.mark.skipif(not emulated.AVAILABLE, reason="no g++ here")
 
 CIFAR = [Layout(16, 32, 1, 8, 1, 2), Layout(32, 16, 2, 4, 1, 2), Layout(64, 8, 4, 8, 4, 2)]
+ONE_STAGE = [Layout(16, 8, 4, 4, 2, 2)]
+in_both_formats = pytest.mark.parametrize(
+    ("network", "dtype", "chosen"),
+    [
+        (random_network(), torch.bfloat16, CIFAR),
+        (random_network((16,), size=8), torch.float16, ONE_STAGE),
+    ],
+    ids=["bfloat16", "float16"],
+)
 
 
 @pytest.mark.parametrize(
@@ -54,27 +63,33 @@ def test_the_kernel_computes_the_network(network, dtype, chosen, count):
     assert torch.equal(classifier(x), logits.argmax(1))
 
 
-def test_a_row_does_not_depend_on_the_others():
-    network = random_network()
-    classifier = emulated.EmulatedClassifier(network, torch.bfloat16, CIFAR)
-    x = torch.rand((5, *network.shape), generator=torch.Generator().manual_seed(0)).to(
-        torch.bfloat16
-    )
+@in_both_formats
+def test_a_row_does_not_depend_on_the_others(network, dtype, chosen):
+    classifier = emulated.EmulatedClassifier(network, dtype, chosen)
+    x = torch.rand((5, *network.shape), generator=torch.Generator().manual_seed(0)).to(dtype)
     together = classifier.logits(x)
     assert torch.equal(classifier.logits(x.flip(0)).flip(0), together)
     assert torch.equal(classifier.logits(x[3:4]), together[3:4])
 
 
-def test_a_row_with_a_value_that_is_not_finite_is_no_vote():
-    network = random_network()
-    classifier = emulated.EmulatedClassifier(network, torch.bfloat16, CIFAR)
-    x = torch.rand((3, *network.shape), generator=torch.Generator().manual_seed(0)).to(
-        torch.bfloat16
-    )
+@in_both_formats
+def test_a_row_with_a_value_that_is_not_finite_is_no_vote(network, dtype, chosen):
+    classifier = emulated.EmulatedClassifier(network, dtype, chosen)
+    x = torch.rand((3, *network.shape), generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = classifier(x)
     for value in (torch.nan, torch.inf, -torch.inf):
-        x[1, 2, 16, 5] = value
+        x[1, 2, 4, 5] = value
         assert classifier(x).tolist() == [expected[0], network.classes, expected[2]]
+
+
+def test_a_row_that_overflows_in_float16_is_no_vote():
+    network = random_network((16,), size=8)
+    classifier = emulated.EmulatedClassifier(network, torch.float16, ONE_STAGE)
+    x = torch.rand((3, *network.shape), generator=torch.Generator().manual_seed(0)).half()
+    expected = classifier(x)
+    x[1] *= 60_000
+    assert bool(x.isfinite().all())
+    assert classifier(x).tolist() == [expected[0], network.classes, expected[2]]
 
 
 @pytest.mark.parametrize(

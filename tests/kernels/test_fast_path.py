@@ -293,7 +293,7 @@ class TestOnAGpu:
         classify, runtime = prepare(module, 1000, (3, 64, 64), Runtime.resolve("cuda", batch=64))
         assert runtime.compile == "fast"
         x = torch.rand(64, 3, 64, 64, device="cuda").to(
-            torch.bfloat16, memory_format=torch.channels_last
+            runtime.torch_dtype, memory_format=torch.channels_last
         )
         assert classify(x).shape == (64,)
 

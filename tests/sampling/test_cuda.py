@@ -1,4 +1,4 @@
-"""The fast path on a real GPU: compiled, bfloat16, convolutions chosen by timing."""
+"""The fast path on a real GPU: compiled, float16, convolutions chosen by timing."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_votes_are_identical_whatever_shares_the_batch(inputs):
 def test_a_measured_batch_fits_and_is_kept(inputs):
     runtime = prepared(Runtime.resolve("cuda", compile="none")).subject.runtime
     assert runtime.batch >= 256
-    assert runtime.dtype == "bfloat16"
+    assert runtime.dtype == "float16"
 
 
 class Waiting(Undecided):
@@ -107,7 +107,7 @@ def test_a_compiled_classifier_votes_as_the_plain_one_does(compile):
     x += 0.5 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).cuda()
     with torch.inference_mode():
         expected = module.to("cuda")(x)
-        votes = classify(x.to(torch.bfloat16, memory_format=torch.channels_last))
+        votes = classify(x.to(runtime.torch_dtype, memory_format=torch.channels_last))
     difference = (expected[:, 0] - expected[:, 1]).abs()
     clear = difference > difference.median() / 4
     assert torch.equal(votes[clear], expected.argmax(1)[clear])

@@ -32,6 +32,8 @@ _COMPARED_DEVIATION = 0.5
 """The standard deviation of the noise in comparisons before a run."""
 _FINER_ROWS = 64
 """Rows at a time in a finer number format, which needs more memory."""
+_FLOAT16_CAPABILITY = (7, 0)
+"""CUDA devices from this compute capability on are fast in float16."""
 _BFLOAT16_CAPABILITY = (8, 0)
 """CUDA devices from this compute capability on have bfloat16 in hardware."""
 _BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_tile")
@@ -84,7 +86,7 @@ class Runtime:
         _check_device(device)
         dtype = _dtype_name(dtype)
         if dtype == "auto":
-            dtype = "bfloat16" if _has_bfloat16(device) else "float32"
+            dtype = _formats(device)[0]
         if compile == "auto":
             compile = "fast" if device.startswith("cuda") else "none"
         _check.one_of("dtype", dtype, tuple(_DTYPES))
@@ -101,6 +103,12 @@ class Runtime:
             _check.one_of("compile", compile, get_args(Compile)),
             _check.number_or_auto("batch", batch),
         )
+
+    @property
+    def formats(self) -> list[str]:
+        """The number format of this runtime, and those to try instead, before float32."""
+        others = [dtype for dtype in _formats(self.device) if dtype not in (self.dtype, "float32")]
+        return [self.dtype, *others]
 
     @property
     def torch_device(self) -> torch.device:
@@ -252,17 +260,34 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _has_bfloat16(device: str) -> bool:
+def _formats(device: str) -> list[str]:
+    """The number formats that the hardware computes in, the best one first."""
+    return [name for name, has in _HARDWARE.items() if has(torch.device(device))] + ["float32"]
+
+
+def _has_float16(device: torch.device) -> bool:
+    return device.type == "cuda" and _capability(device) >= _FLOAT16_CAPABILITY
+
+
+def _has_bfloat16(device: torch.device) -> bool:
     """Whether the hardware supports bfloat16; other devices emulate it, which is slow."""
-    kind = torch.device(device).type
-    if kind == "cuda":
-        if not torch.cuda.is_available():  # the devices of the workers, which this process lacks
-            return True
-        return torch.cuda.get_device_capability(device) >= _BFLOAT16_CAPABILITY
-    if kind != "cpu":
+    if device.type == "cuda":
+        return _capability(device) >= _BFLOAT16_CAPABILITY
+    if device.type != "cpu":
         return False
     checks = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in _BFLOAT16_INSTRUCTIONS)
     return any(is_supported() for is_supported in checks if is_supported is not None)
+
+
+_HARDWARE = {"float16": _has_float16, "bfloat16": _has_bfloat16}
+"""Reduced number formats, and whether a device has them in hardware."""
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    """The compute capability of a CUDA device; that of workers if this process has none."""
+    if not torch.cuda.is_available():
+        return _BFLOAT16_CAPABILITY
+    return torch.cuda.get_device_capability(device)
 
 
 def _device_name(device: Device) -> str:

@@ -187,8 +187,10 @@ def _runtime(device: str, dtype: str, compile: str) -> Runtime:
     runtime = Runtime.resolve(device, dtype, compile)
     if compile == "auto" and runtime.compile == "fast":  # the fast path has no gradients
         runtime = replace(runtime, compile="default")
-    if dtype == "auto" and runtime.torch_device.type != "cuda":
-        runtime = replace(runtime, dtype="float32")  # so that all CPUs train the same weights
+    if dtype == "auto":
+        # Gradients overflow in float16. All CPUs train the same weights.
+        is_reduced = runtime.torch_device.type == "cuda" and "bfloat16" in runtime.formats
+        runtime = replace(runtime, dtype="bfloat16" if is_reduced else "float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     return runtime

@@ -17,7 +17,7 @@ Gradient = Callable[[Tensor], Tensor]
 """The direction in which a loss grows, at a batch of inputs."""
 
 _SPARSE_SHARE = 0.01
-"""The share of coordinates that a step in l1 changes: the steepest ones."""
+"""The share of coordinates that a step in l1 changes, if all of them can move."""
 
 
 def loss_gradient(module: nn.Module, labels: Tensor, noise: Tensor) -> Gradient:
@@ -47,7 +47,8 @@ def ascend(
     """Search an input x' with ||x' - x|| <= epsilon and a large loss.
 
     Each step has the length 2 epsilon / T along the steepest direction and is followed by a
-    projection.
+    projection. In l1, that direction is a change of one coordinate. We change several, and none
+    that is at its limit already.
 
     Args:
         gradient: The gradient of the loss.
@@ -59,8 +60,13 @@ def ascend(
     """
     adversarial = x
     for _ in range(steps):
-        direction = _steepest(gradient(adversarial), norm)
-        moved = adversarial.detach() + 2 * epsilon / steps * direction
+        slope = gradient(adversarial)
+        adversarial = adversarial.detach()
+        length = 2 * epsilon / steps
+        if norm == "l1":
+            moved = adversarial + _sparse_step(slope, adversarial, length, values)
+        else:
+            moved = adversarial + length * _steepest(slope, norm)
         if values is not None:
             moved = moved.clamp(*values)
         adversarial = x + _projected(moved - x, epsilon, norm)
@@ -68,19 +74,30 @@ def ascend(
 
 
 def _steepest(gradient: Tensor, norm: str) -> Tensor:
-    """The change of length 1 along which a linear loss grows fastest.
-
-    In l1, that would be a change of one coordinate. We change several.
-    """
+    """The change of length 1 in l2 or l-infinity along which a linear loss grows fastest."""
     if norm == "linf":
         return gradient.sign()
-    if norm == "l2":
-        return gradient / _length(gradient)
+    return gradient / _length(gradient)
+
+
+def _sparse_step(
+    gradient: Tensor, x: Tensor, length: Tensor, values: tuple[float, float] | None
+) -> Tensor:
+    """A step of this length in l1 along the steepest coordinates that can still move."""
     flat = gradient.flatten(1)
     changed = max(int(_SPARSE_SHARE * flat.shape[1]), 1)
-    steep = flat.abs().topk(changed, dim=1).indices
-    signs = torch.zeros_like(flat).scatter(1, steep, flat.sign().gather(1, steep))
-    return (signs / signs.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
+    limit = length.view(-1, 1)
+    room = (limit / changed).expand_as(flat)
+    if values is not None:
+        smallest, largest = values
+        to_limit = torch.where(gradient > 0, largest - x, x - smallest).flatten(1)
+        room = torch.minimum(room, to_limit.clamp_min(0))
+    room = room * (flat != 0)
+    steepest_first = flat.abs().argsort(dim=1, descending=True)
+    ordered = room.gather(1, steepest_first)
+    left = (limit - (ordered.cumsum(1) - ordered)).clamp_min(0)
+    sizes = torch.zeros_like(flat).scatter(1, steepest_first, torch.minimum(ordered, left))
+    return (flat.sign() * sizes).view_as(gradient)
 
 
 def _projected(change: Tensor, epsilon: Tensor, norm: str) -> Tensor:
