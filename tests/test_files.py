@@ -42,6 +42,14 @@ def test_links_stay_links(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
+def test_a_link_in_the_way_of_writing_is_not_followed(tmp_path):
+    (tmp_path / "weights").write_bytes(b"weights")
+    (tmp_path / "page.partial").symlink_to(tmp_path / "weights")
+    write_whole(tmp_path / "page", b"page")
+    assert (tmp_path / "page").read_bytes() == b"page"
+    assert (tmp_path / "weights").read_bytes() == b"weights"
+
+
 def test_devices_and_folders_are_not_replaced(tmp_path):
     write_whole("/dev/null", b"content")
     assert not Path("/dev/null").is_file()

@@ -48,11 +48,12 @@ def ids(values: Any, *, count: int | None = None) -> list[int]:
     """Numbers of inputs.
 
     Args:
-        values: The numbers, or a mask: a truth value for each input.
+        values: The numbers, a single one, or a mask: a truth value for each input.
         count: How many inputs there are; None if a mask has no meaning.
     """
     unmasked("ids", values)
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    listed = list(listed) if isinstance(listed, Iterable) else [listed]
     if not listed or not all(map(is_truth_value, listed)):
         return [whole("each id", id) for id in listed]
     if len(listed) != count:
@@ -175,15 +176,15 @@ def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
     return p
 
 
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
-    """One of several texts."""
+def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    """One of several values."""
     if value not in allowed:
         raise InvalidInput(
             "not-one-of",
             "{name} must be one of {allowed}, got {value!r}",
             name=name,
             value=value,
-            allowed=", ".join(allowed),
+            allowed=", ".join(map(str, allowed)),
         )
     return value
 

@@ -15,9 +15,8 @@ from smoothcert.errors import InvalidInput, setting
 JOURNAL = "journal.sqlite"
 """The file with the certificates of a run."""
 _LOCK = ".lock"
-_BESIDE_DATABASE = ("-wal", "-shm", "-journal")
+_FILES_OF_A_RUN = {_LOCK, *(JOURNAL + ending for ending in ("", "-wal", "-shm", "-journal"))}
 """SQLite adds these endings to the name of a database, for files of its own."""
-_FILES_OF_A_RUN = {_LOCK, JOURNAL, *(JOURNAL + ending for ending in _BESIDE_DATABASE)}
 _SQLITE = b"SQLite format 3\0"
 _TOLD_BY_BYTES = 4
 """A binary format is told by so many bytes at its start."""
@@ -101,29 +100,27 @@ def check_output(
     advice = "choose another file"
     try:
         target = Path(path).resolve()
-        if target.is_dir():
-            raise InvalidInput(
-                "output-is-a-folder", "cannot write {path}: Is a directory; name a file", path=path
-            )
-        if any(_is_same_file(target, read) for read in reads):
-            raise InvalidInput(
-                "output-is-read", "{path} would replace what is read: " + advice, path=path
-            )
-        # The content is written under another name first.
-        for place in (target, _partial(target)):
-            start = _first_bytes(place)
-            if _belongs_to_a_run(place, start):
-                raise InvalidInput(
-                    "output-is-a-run", "{path} would replace a run: " + advice, path=path
-                )
-            if begins is not None and _is_other_format(start, begins):
-                raise InvalidInput(
-                    "output-of-another-format",
-                    "{path} holds data of another format, which is not replaced: " + advice,
-                    path=path,
-                )
+        start = _first_bytes(target)
+        is_read = any(_is_same_file(target, read) for read in reads)
     except (OSError, RuntimeError) as error:  # such as links that lead in a circle
         raise _cannot_write(path, error) from None
+    if target.is_dir():
+        raise InvalidInput(
+            "output-is-a-folder", "cannot write {path}: Is a directory; name a file", path=path
+        )
+    if is_read:
+        raise InvalidInput(
+            "output-is-read", "{path} would replace what is read: " + advice, path=path
+        )
+    # Any other SQLite database is treated in the same way.
+    if target.name.lower() in _FILES_OF_A_RUN or start.startswith(_SQLITE):
+        raise InvalidInput("output-is-a-run", "{path} would replace a run: " + advice, path=path)
+    if begins is not None and _is_other_format(start, begins):
+        raise InvalidInput(
+            "output-of-another-format",
+            "{path} holds data of another format, which is not replaced: " + advice,
+            path=path,
+        )
 
 
 def _is_same_file(target: Path, read: object) -> bool:
@@ -136,17 +133,6 @@ def _is_same_file(target: Path, read: object) -> bool:
             if os.path.samefile(os.path.expanduser(name), target):
                 return True
     return False
-
-
-def _belongs_to_a_run(path: Path, start: bytes) -> bool:
-    """Whether a file is one of those that make up a run, perhaps under another name.
-
-    Any other SQLite database is treated in the same way.
-    """
-    if path.name.lower() in _FILES_OF_A_RUN or start.startswith(_SQLITE):
-        return True
-    databases = [path.parent / path.name.removesuffix(ending) for ending in _BESIDE_DATABASE]
-    return any(_first_bytes(database).startswith(_SQLITE) for database in databases)
 
 
 def _is_other_format(existing: bytes, begins: bytes) -> bool:
@@ -170,10 +156,6 @@ def _first_bytes(path: Path) -> bytes:
         return file.read(_TESTED_BYTES)
 
 
-def _partial(target: Path) -> Path:
-    return target.parent / f"{target.name}.partial"
-
-
 def _cannot_write(path: str | Path, error: Exception) -> InvalidInput:
     reason = getattr(error, "strerror", None) or str(error)
     return InvalidInput("cannot-write", "cannot write {path}: {reason}", path=path, reason=reason)
@@ -185,12 +167,13 @@ def write_whole(path: str | Path, content: bytes) -> None:
     If writing fails, an existing file stays unchanged.
     """
     target = Path(path).resolve()  # a link stays a link to the new content
-    partial = _partial(target)  # renamed once it is on disk
+    partial = target.parent / f"{target.name}.partial"  # renamed once it is on disk
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout
             target.write_bytes(content)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)  # it may be a link to something else
         with partial.open("wb") as file:
             file.write(content)
             file.flush()

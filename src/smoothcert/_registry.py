@@ -24,6 +24,18 @@ LATER = {"recorded": "if used"}
 """Metadata of a field that came later. It is recorded only if it differs from its default, so that
 the records of plans that do not use it stay as they were."""
 
+
+def formerly(value: Any) -> dict[str, Any]:
+    """Metadata of a field that came later, and whose default is new.
+
+    It is recorded only if it differs from this value, which records without the field stand for.
+
+    Args:
+        value: What plans did before the field existed.
+    """
+    return {"formerly": value}
+
+
 Configuration = TypeVar("Configuration", bound="Recorded")
 
 
@@ -72,7 +84,8 @@ def describe(config: Recorded) -> dict[str, Any]:
         record["file"] = getattr(sys.modules.get(cls.__module__), "__file__", None)
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.metadata != LATER or value != field.default:
+        unused = field.metadata == LATER and value == field.default
+        if not unused and field.metadata != formerly(value):
             record[field.name] = _plain(cls, field.name, value)
     return record
 
@@ -95,7 +108,12 @@ def restore(description: Mapping[str, Any] | None) -> Any:
         now = {key: renamed.get(key, key) for key in settings}
         settings = {new: settings[key] for key, new in now.items() if new is not None}
     cls = _find(name, module, file)
-    values = {key: _restored(value) for key, value in settings.items()}
+    values = {
+        field.name: field.metadata["formerly"]
+        for field in fields(cls)  # type: ignore[arg-type]
+        if "formerly" in field.metadata
+    }
+    values |= {key: _restored(value) for key, value in settings.items()}
     try:
         return cls(**values)
     except TypeError as error:

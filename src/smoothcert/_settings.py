@@ -39,19 +39,29 @@ class Settings:
             their grid, as `GridGaussian(sigma)`, which is exact in floating point and costs little
             there. Otherwise, this is `Gaussian(sigma)`. A run that is resumed keeps its noise.
         weights: A checkpoint (.safetensors, .pth, .pth.tar) for a model that is given by its name.
+            Several, separated by commas, are an ensemble: the mean of their logits is certified.
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
             "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
             and guided-diffusion, file.py:function or package.module:function; in Python also a module.
             Certificates are about the denoiser and the model together.
+        local: Local smoothing, as in 5,0.25: the classifier averages its logits over 5 noises of
+            standard deviation 0.25, added after the denoiser. The noises are the same for every
+            input, and the mean is what is certified.
+        resize: Resize pictures inside of the classifier, after the noise and the denoiser, to 224,
+            224x160 (height and width) or 224,bicubic. Bilinear by default. Radii keep the units of
+            the given picture.
+        channels: Change the channels there as well: 3 repeats grey pictures, 1 makes colour
+            pictures grey.
         stochastic: The model is random by design. Its random numbers then depend on the noisy input
             alone, and inputs are classified one at a time. A module of your own function stays in
             the mode in which it is returned, so dropout can be on.
         seed: The key of the noise: the same seed draws the same noise.
         device: cpu, cuda, cuda:N or mps. Default: the fastest one.
-        dtype: The number format of the classifier. Default: bfloat16 where the device has it,
-            unless it gives other labels than float32 on noisy copies of the first inputs; else
-            float32. A model in float64 stays in it.
+        dtype: The number format of the classifier. Default: float16 on CUDA, else bfloat16 where
+            the device has it, else float32; a format is left out if, on noisy copies of the first
+            inputs, an output is not finite or more than 2% of the labels differ from float32. A
+            model in float64 stays in it. A run that is resumed keeps its format.
         batch: Rows per forward pass. Default: chosen by measuring.
         compile: How to speed up the classifier. fast: kernels of our own, ready in seconds, the
             default on CUDA. default: torch's compiler. max: the compiler tunes convolutions, for
@@ -66,6 +76,11 @@ class Settings:
     weights: str | Path | None = field(default=None, metadata=_option(str | None))
     classes: int | None = field(default=None, metadata=_option(int | None))
     denoiser: str | Path | nn.Module | None = field(default=None, metadata=_option(str | None))
+    local: str | tuple[int, float] | None = field(
+        default=None, metadata=_option(str | None) | _RECORDED
+    )
+    resize: str | int | None = field(default=None, metadata=_option(str | None) | _RECORDED)
+    channels: int | None = field(default=None, metadata=_option(int | None) | _RECORDED)
     stochastic: bool = field(default=False, metadata=_option(bool) | _RECORDED)
     seed: int = field(default=0, metadata=_option(int))
     device: str | int | torch.device = field(default="auto", metadata=_option(str))

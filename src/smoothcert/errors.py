@@ -1,5 +1,7 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -94,10 +96,16 @@ class UnreadableInput(InvalidInput):
     Args:
         message: Why.
         id: The input.
+        cause: The error that says so; its code and fields are kept.
     """
 
-    def __init__(self, message: str, id: int) -> None:
-        super().__init__("unreadable-input", "{why}", why=message, id=id)
+    def __init__(self, message: str, id: int, cause: InvalidInput | None = None) -> None:
+        code = "unreadable-input"
+        fields: dict[str, Any] = {}
+        if cause is not None and cause.code:
+            code = cause.code
+            fields = cause.fields
+        super().__init__(code, "{why}", **(fields | {"why": message, "id": id}))
 
     @property
     def id(self) -> int:

@@ -20,7 +20,7 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         ("map --sigma 0.5 --samples 1.5e0", "'--samples': expected a whole number, got '1.5e0'"),
         (
             f"{CERTIFY} --samples 1000 --batch 200 --shard 3/2",
-            "--shard 3/2 must be one of 1/2 to 2/2",
+            "--shard 3/2 must be a part and the number of parts, from 1/16 to 16/16",
         ),
         (
             CERTIFY.replace("cnn", "cn"),

@@ -84,17 +84,8 @@ def _write_ahead_log(folder):
     return folder / "run" / "journal.sqlite-wal"
 
 
-def _log_of_a_copy(folder):
-    return f"{_copy_under_another_name(folder)}-wal"
-
-
 def _lock(folder):
     return folder / "run" / ".lock"
-
-
-def _link_in_the_way_of_writing(folder):
-    (folder / "page.html.partial").symlink_to(_journal(folder))
-    return folder / "page.html"
 
 
 PLACES_IN_RUNS = [
@@ -105,9 +96,7 @@ PLACES_IN_RUNS = [
     _hard_link,
     _copy_under_another_name,
     _write_ahead_log,
-    _log_of_a_copy,
     _lock,
-    _link_in_the_way_of_writing,
 ]
 
 

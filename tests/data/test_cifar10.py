@@ -114,7 +114,7 @@ def test_code_in_a_cifar10_pickle_is_not_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("test_batch").write_bytes(pickle.dumps({b"data": Bomb(), b"labels": []}))
-    with refused("unsafe-pickle") as raised:
+    with refused("damaged-file") as raised:
         load_dataset("cifar10:.")
-    assert raised.value.fields["object"].endswith(".mkdir")
+    assert ".mkdir" in raised.value.fields["reason"]
     assert not Path("exploded").exists()

@@ -138,7 +138,16 @@ def test_every_common_form_is_the_same_data(data):
 
 
 @pytest.mark.parametrize(
-    "data", [X, X.numpy(), list(X), list(X.numpy()), TensorDataset(X), [{"x": x} for x in X]]
+    "data",
+    [
+        X,
+        X.to_sparse(),
+        X.numpy(),
+        list(X),
+        list(X.numpy()),
+        TensorDataset(X),
+        [{"x": x} for x in X],
+    ],
 )
 def test_inputs_alone_have_unknown_labels(data):
     dataset = as_dataset(data)
@@ -355,8 +364,6 @@ def test_an_input_of_another_shape_is_named():
         ([("cat.png", 0)], "not-numbers", {"kind": "str"}),
         ([X.cfloat()], "not-numbers", {"kind": "an array of complex64"}),
         ([(None, 0)], "not-numbers", {"kind": "NoneType"}),
-        ([X.to_sparse()], "sparse-input", {}),
-        (X.to_sparse(), "sparse-input", {}),
         ((X, [2**70, 0, 1, 2]), "not-labels", {"type": np.dtype(object)}),
         ([([[1], [1, 2]], 0)], "ragged-input", {}),
     ],

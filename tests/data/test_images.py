@@ -127,7 +127,7 @@ def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path
 @pytest.mark.parametrize(
     ("other", "advice"),
     [
-        ({"size": (5, 6)}, "bring all images to one size"),
+        ({"size": (5, 6)}, "--input-size 224"),
         ({"mode": "RGB"}, "save all images in grey"),
     ],
     ids=["size", "colour"],
@@ -144,7 +144,7 @@ def test_the_error_for_an_image_of_another_form_gives_its_path(
         with refused("other-image-size", where=tmp_path / "2.png") as raised:
             read(2)
         assert raised.value.fields["first"] == "8x6 with 1 channel"
-        assert raised.value.fields["advice"].startswith(advice)
+        assert advice in raised.value.fields["advice"]
 
 
 @pytest.mark.parametrize("kept", [0, 20, 0.7])

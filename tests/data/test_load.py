@@ -23,7 +23,7 @@ def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
 
 def test_the_error_for_a_single_array_says_how_to_save_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "x.npy").touch()
-    with refused("single-array", spec=str(tmp_path / "x.npy")):
+    with refused("unknown-data", spec=str(tmp_path / "x.npy")):
         load_dataset(tmp_path / "x.npy")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 
@@ -67,12 +66,3 @@ def with_header(path: Path, **entries: object) -> Path:
 def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict) -> None:
     with refused("damaged-npz", path=tmp_path / "x.npz"):
         load_dataset(with_header(tmp_path / "x.npz", **entries))
-
-
-def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch
-) -> None:
-    np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
-    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 100}.__getitem__)
-    with refused("more-than-memory", size=40_128, memory=1_000):
-        load_dataset(tmp_path / "large.npz")

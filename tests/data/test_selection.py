@@ -43,8 +43,6 @@ def test_ids_outside_of_the_data_are_refused(ids: str) -> None:
 def test_contradictions_and_empty_choices_are_refused() -> None:
     with pytest.raises(InvalidInput, match='skip=2 and ids="1" exclude one another'):
         select_ids(100, ids="1", skip=2)
-    with refused("one-id"):
-        select_ids(100, ids=3)
     with refused("no-inputs"):
         select_ids(100, ids=[])
     with refused("no-inputs"):
@@ -74,15 +72,9 @@ def test_shards_divide_the_inputs_evenly() -> None:
     assert select_ids(100, skip=3, limit=20, shard="6/6") == shards[-1]
 
 
-@pytest.mark.parametrize(
-    ("shard", "code"),
-    [
-        *((shard, "not-shard") for shard in ("3", "a/b", "3/4/5", 3, (1, 2, 3))),
-        *((shard, "shard-out-of-range") for shard in ("0/4", "5/4", "1/0")),
-    ],
-)
-def test_a_shard_that_is_none_is_refused(shard: object, code: str) -> None:
-    with refused(code):
+@pytest.mark.parametrize("shard", ["3", "a/b", "3/4/5", 3, (1, 2, 3), "0/4", "5/4", "1/0"])
+def test_a_shard_that_is_none_is_refused(shard: object) -> None:
+    with refused("not-shard"):
         select_ids(100, shard=shard)  # type: ignore[arg-type]
 
 
@@ -152,8 +144,6 @@ def test_a_mask_that_selects_nothing_is_refused() -> None:
         [torch.tensor(True), 3],
         [[True, False]],
         np.ones((2, 3), bool),
-        np.array(3),
-        torch.tensor(3),
         np.array([0.5]),
         np.array([np.nan]),
         torch.tensor([-1]),
@@ -168,6 +158,8 @@ def test_what_are_neither_numbers_nor_a_mask_is_refused(ids) -> None:
 
 
 def test_numbers_in_other_forms_are_numbers() -> None:
+    for one in (3, np.array(3), torch.tensor(3)):
+        assert select_ids(6, ids=one) == [3]
     for ids in (np.array([3, 1]), torch.tensor([3, 1]), np.array([3.0, 1.0]), iter([3, 1])):
         assert select_ids(6, ids=ids) == [3, 1]
     assert select_ids(6, ids=np.ma.array([3, 1], mask=False)) == [3, 1]

@@ -82,7 +82,7 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         ),
         (
             lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
-            "unclear-logits",
+            "no-logits",
             {"kind": "tuple"},
         ),
         (lambda x: torch.full((len(x), 3), torch.nan), "no-finite-output", {}),

@@ -69,7 +69,7 @@ def test_the_error_for_an_unknown_model_lists_the_choices(spec: str) -> None:
 
 def test_weights_without_architecture_need_a_model(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
-    with refused("no-architecture"):
+    with refused("no-model"):
         load_classifier(None, weights=tmp_path / "w.pth")
     with refused("no-model"):
         load_classifier(None)

@@ -52,11 +52,11 @@ def test_a_model_output_of_hugging_face_has_logits():
 @pytest.mark.parametrize(
     ("output", "code", "fields"),
     [
-        ((LOGITS, LOGITS), "unclear-logits", {"kind": "tuple"}),
-        ({"a": LOSS, "b": FEATURES[0]}, "unclear-logits", {"kind": "dict"}),
+        ((LOGITS, LOGITS), "no-logits", {"kind": "tuple"}),
+        ({"a": LOSS, "b": FEATURES[0]}, "no-logits", {"kind": "dict"}),
         ("cat", "no-logits", {"kind": "str"}),
         (None, "no-logits", {"kind": "NoneType"}),
-        (np.array(["cat"]), "array-of-no-numbers", {"dtype": "<U3"}),
+        (np.array(["cat"]), "no-logits", {"kind": "ndarray"}),
     ],
 )
 def test_what_could_be_anything_is_refused(output, code, fields):
@@ -65,7 +65,7 @@ def test_what_could_be_anything_is_refused(output, code, fields):
 
 
 def test_features_are_not_taken_for_logits_while_the_number_of_classes_is_unknown():
-    with refused("unclear-logits"):
+    with refused("no-logits"):
         find_logits((FEATURES, LOGITS), classes=None, device=CPU)
 
 

@@ -13,6 +13,7 @@ from tests.refusals import refused
 import smoothcert as sc
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.sampling.streams import key_for
+from smoothcert.smoothed.number_format import NumberFormat
 from smoothcert.tasks.probe import Level
 
 
@@ -207,7 +208,8 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
             return super().forward(x)
 
     def settled(runtime, module, inputs, *, classes, noise):
-        return replace(runtime, dtype="float32" if noise.sigma > 0.3 else "bfloat16")
+        dtype = "float32" if noise.sigma > 0.3 else "bfloat16"
+        return NumberFormat(replace(runtime, dtype=dtype))
 
     monkeypatch.setattr("smoothcert.smoothed.subject.settle_number_format", settled)
     data = (np.array([[0.5, 0.0]], np.float32), [1])

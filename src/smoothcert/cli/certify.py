@@ -16,6 +16,7 @@ from smoothcert.cli.options import (
     Data,
     Folder,
     Ids,
+    InputSize,
     Limit,
     MachineOptions,
     PlanOptions,
@@ -23,6 +24,7 @@ from smoothcert.cli.options import (
     SubjectOptions,
     SweepOptions,
     folder,
+    resized,
 )
 from smoothcert.errors import InvalidInput
 
@@ -73,6 +75,7 @@ def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
 def certify(
     *,
     data: Data,
+    input_size: InputSize = None,
     noise: SweepOptions,
     plan: PlanOptions,
     out: Annotated[Path | None, typer.Option(parser=folder, metavar="<path>")] = None,
@@ -106,7 +109,7 @@ def certify(
     if out is None and not dry_run:
         raise InvalidInput("no-out", "give --out DIR, the folder of the run")
     request: dict[str, Any] = {
-        "data": data,
+        "data": resized(data, input_size),
         "plan": plan.build(budget=budget is not None or minutes is not None),
         "budget": budget,
         "minutes": minutes,

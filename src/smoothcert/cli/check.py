@@ -98,7 +98,7 @@ class SearchOptions(Group):
         limit: Attack at most this many inputs.
         steps: Steps of gradient ascent in an attempt.
         copies: Noisy copies over which a gradient is averaged.
-        attempts: Searches for each input.
+        attempts: Searches for each input, by gradients and by votes.
         samples: The most samples to decide whether an attempt succeeded.
         alpha: The largest probability to call an input broken that is not.
         restart: Attack again, with other settings. Earlier results are deleted.

@@ -8,7 +8,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from smoothcert.cli.command import Output, Table
-from smoothcert.cli.options import STARTED, Data, Ids, NoiseOptions, Skip, SubjectOptions, numbers
+from smoothcert.cli.options import (
+    STARTED,
+    Data,
+    Ids,
+    InputSize,
+    NoiseOptions,
+    Skip,
+    SubjectOptions,
+    numbers,
+    resized,
+)
 from smoothcert.errors import number_of
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ _BAR = 24  # characters
 def probe(
     *,
     data: Data,
+    input_size: InputSize = None,
     subject: SubjectOptions,
     sigma: str | None = None,
     copies: int = 16,
@@ -52,7 +63,7 @@ def probe(
             status.update(f"probing: right on {share}")
 
         result = probe(
-            data=data,
+            data=resized(data, input_size),
             sigmas=numbers("--sigma", sigma),
             copies=copies,
             radii=numbers("--radii", radii),

@@ -39,12 +39,24 @@ Data = Annotated[
         "images."
     ),
 ]
+InputSize = Annotated[
+    str | None,
+    typer.Option(
+        help="Bring pictures to this size before the noise, as in 224 or 224x160 (height and "
+        "width). Radii are about the resized pictures; --resize keeps those of the given ones."
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
 Skip = Annotated[
     int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")
 ]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
+
+
+def resized(data: str, size: str | None) -> str:
+    """The name of data whose pictures are brought to one size, if there is one."""
+    return data if size is None else f"resized:{size}:{data}"
 
 
 @overload

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -28,9 +28,10 @@ _SOURCES = {
     "hf": "huggingface:load",
     "imagenet": "images:load_imagenet",
     "mnist": "mnist_cifar:load_mnist",
+    "resized": "resized:load",
 }
 
-_NOT_DOWNLOADED = {"hf": "NAME", "imagenet": "DIR"}
+_NOT_DOWNLOADED = {"hf": "NAME", "imagenet": "DIR", "resized": "224:DATA"}
 """Sources that need a place, and what it is."""
 
 
@@ -69,7 +70,8 @@ def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
         spec: `fashion-mnist` (500 bundled test images; its training part is downloaded), `mnist`,
             `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of images.
             `fashion-mnist:DIR`, `mnist:DIR` and `cifar10:DIR` read files that are there, instead of
-            downloading them to `SMOOTHCERT_DATA` (~/.cache/smoothcert).
+            downloading them to `SMOOTHCERT_DATA` (~/.cache/smoothcert). `resized:224:DATA` brings
+            the pictures of any of these to one size, before the noise.
         train: Whether to load the training part instead of the test part. An `.npz` file and a
             folder without `train` and `val` subfolders are the same for both.
 
@@ -110,17 +112,11 @@ def _load(spec: str, train: bool) -> Dataset:
         return load_npz(path)
     if path.is_dir():
         return images.load(path, train=train)
-    if path.suffix == ".npy":
-        raise InvalidInput(
-            "single-array",
-            "{spec} holds one array: save inputs and labels with "
-            'np.savez("data.npz", x=inputs, y=labels)',
-            spec=spec,
-        )
     names = "; data sets by name are fashion-mnist, mnist, cifar10, imagenet:DIR and hf:NAME"
     raise InvalidInput(
         "unknown-data",
-        "{spec} is neither an .npz file nor a folder of images{hint}",
+        '{spec} is neither an .npz file (np.savez("data.npz", x=inputs, y=labels)) nor a folder of '
+        "images{hint}",
         spec=spec,
         hint=did_you_mean(source, _SOURCES) or names,
     )
@@ -186,18 +182,7 @@ def select_ids(
 
 def _listed(ids: str | Sequence[int], count: int) -> list[int]:
     """The ids that the caller lists, each once."""
-    if isinstance(ids, str):
-        numbers = _parse(ids, count)
-    elif isinstance(ids, Iterable) and getattr(ids, "ndim", 1) > 0:
-        numbers = _check.ids(ids, count=count)
-    else:
-        raise InvalidInput(
-            "one-id",
-            "{ids} is one number: {listed} or {limit}?",
-            ids=setting("ids", ids),
-            listed=setting("ids", [ids]),
-            limit=setting("limit", ids),
-        )
+    numbers = _parse(ids, count) if isinstance(ids, str) else _check.ids(ids, count=count)
     for id in numbers:
         if id >= count:
             raise InvalidInput(
@@ -218,22 +203,13 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     if isinstance(shard, tuple):
         shard = "/".join(map(str, shard))
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(shard))
-    if match is None:
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise InvalidInput(
             "not-shard",
-            "{shard} must be a part and the number of parts, as in 3/16",
+            "{shard} must be a part and the number of parts, from 1/16 to 16/16",
             shard=setting("shard", shard),
         )
-    part = int(match[1])
-    parts = int(match[2])
-    if not 1 <= part <= parts:
-        raise InvalidInput(
-            "shard-out-of-range",
-            "{shard} must be one of 1/{parts} to {parts}/{parts}",
-            shard=setting("shard", f"{part}/{parts}"),
-            parts=max(parts, 1),
-        )
-    return part, parts
+    return int(match[1]), int(match[2])
 
 
 def _parse(text: str, count: int) -> list[int]:

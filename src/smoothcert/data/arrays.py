@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -142,40 +139,15 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
 def load_npz(
     path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None
 ) -> ArrayDataset:
-    """An `.npz` file. If it has no labels, all labels are unknown."""
+    """An `.npz` file: x, and optionally labels y and the names of the classes, in their order."""
     if not path.is_file():
         raise InvalidInput("no-file", "no data at {path}: the file does not exist", path=path)
-    with _naming_damage(path), path.open("rb") as file, zipfile.ZipFile(file) as content:
-        size = sum(entry.file_size for entry in content.infolist())
-    memory = _memory()
-    if size > memory:  # reading it would end the process without a message
-        raise InvalidInput(
-            "more-than-memory",
-            "{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as "
-            "uint8",
-            path=path,
-            size=size,
-            memory=memory,
-        )
-    with _naming_damage(path), np.load(path, allow_pickle=False) as archive:
-        names = archive.files
-        inputs = _first(archive, "x", "images")
-        labels = _first(archive, "y", "labels")
-    if inputs is None:
-        raise InvalidInput(
-            "no-inputs-in-file",
-            "{path} has no array x or images; it has {names}",
-            path=path,
-            names=", ".join(names) or "none",
-        )
-    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
-
-
-@contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
-    """In this context, an error of a damaged file is one sentence."""
     try:
-        yield
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            names = archive.files
+            inputs = _first(archive, "x", "images")
+            labels = _first(archive, "y", "labels")
+            names_of_classes = _first(archive, "names")
     except _DAMAGED as error:
         raise InvalidInput(
             "damaged-npz",
@@ -183,6 +155,16 @@ def _naming_damage(path: Path) -> Iterator[None]:
             path=path,
             reason=first_line(error),
         ) from None
+    if inputs is None:
+        raise InvalidInput(
+            "no-inputs-in-file",
+            "{path} has no array x or images; it has {names}",
+            path=path,
+            names=", ".join(names) or "none",
+        )
+    if names_of_classes is not None:
+        class_names = tuple(map(str, names_of_classes.ravel()))
+    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
 
 
 def _first(archive: Any, *names: str) -> NDArray[np.generic] | None:
@@ -192,13 +174,6 @@ def _first(archive: Any, *names: str) -> NDArray[np.generic] | None:
             array: NDArray[np.generic] = archive[name]
             return array
     return None
-
-
-def _memory() -> int:
-    """The memory of this machine in bytes."""
-    if not hasattr(os, "sysconf"):
-        return 2**63
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def to_floats(array: NDArray[np.generic]) -> Values:

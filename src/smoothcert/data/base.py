@@ -63,6 +63,10 @@ class Dataset(Protocol):
 class NumpyDataset:
     """Base of data sets whose inputs can be read without torch."""
 
+    name: str
+    class_names: tuple[str, ...] | None
+    fingerprint: Any
+    """See `Dataset`."""
     labels: NDArray[np.int64]
 
     def stored(self, index: int) -> NDArray[Any]:

@@ -52,18 +52,21 @@ class HuggingFaceDataset(NumpyDataset):
         self._shape: Shape | None = None  # that of the first image, which is read now
         self._shape = read_first(self.stored, len(self)).shape
 
-    def stored(self, index: int) -> NDArray[np.uint8]:
-        where = f"image {index} of {self.name}"
+    def picture(self, index: int) -> Any:
+        """An image of any size."""
         try:
-            image = self._images[index][self._column]
+            return self._images[index][self._column]
         except OSError as error:
             raise InvalidInput(
                 "unreadable-image",
                 "{where} cannot be read: {error}",
-                where=where,
+                where=f"image {index} of {self.name}",
                 error=str(error),
             ) from None
-        return fit(to_pixels(image, where=where), self._shape, where=where)
+
+    def stored(self, index: int) -> NDArray[np.uint8]:
+        where = f"image {index} of {self.name}"
+        return fit(to_pixels(self.picture(index), where=where), self._shape, where=where)
 
 
 def load(place: str, *, train: bool) -> HuggingFaceDataset:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import NumpyDataset, hashed_inputs, read_first
-from smoothcert.errors import InvalidInput, number_of
+from smoothcert.errors import InvalidInput, either, number_of
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 Shape: TypeAlias = tuple[int, ...]
@@ -96,7 +96,8 @@ class ImageFolder(NumpyDataset):
         if classes != folders:
             self._other_classes = classes
 
-    def stored(self, index: int) -> NDArray[np.uint8]:
+    def picture(self, index: int) -> Image.Image:
+        """An image of any size."""
         file = self._files[index]
         try:
             with Image.open(file) as image:
@@ -108,8 +109,11 @@ class ImageFolder(NumpyDataset):
                 where=file,
                 error=str(error),
             ) from None
-        prepared = image if self._prepare is None else self._prepare(image.convert("RGB"))
-        return fit(to_pixels(prepared, where=file), self._shape, where=file)
+        return image if self._prepare is None else self._prepare(image.convert("RGB"))
+
+    def stored(self, index: int) -> NDArray[np.uint8]:
+        file = self._files[index]
+        return fit(to_pixels(self.picture(index), where=file), self._shape, where=file)
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an image of another size before a run. Only the headers of files are read."""
@@ -158,6 +162,20 @@ def to_pixels(image: Image.Image, *, where: object) -> NDArray[np.uint8]:
     return pixels.reshape(image.height, image.width, channels).transpose(2, 0, 1)
 
 
+def picture_of(data: NumpyDataset, index: int, *, where: str) -> Image.Image:
+    """An input as an image in grey or colour. The images of some data sets have several sizes."""
+    read: Callable[[int], Image.Image] | None = getattr(data, "picture", None)
+    pixels = data.stored(index) if read is None else to_pixels(read(index), where=where)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
+        raise InvalidInput(
+            "not-pictures",
+            "{where} is no 8-bit picture in grey or colour, and only these can be resized",
+            where=where,
+        )
+    last = pixels.transpose(1, 2, 0)
+    return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
+
+
 def _channels(image: Image.Image) -> int:
     return 1 if image.mode in _GREY else 3
 
@@ -180,7 +198,8 @@ def _check_fits(shape: Shape, first: Shape, *, where: object) -> None:
     same_size = shape[1:] == first[1:]
     if same_size and shape[0] <= first[0]:
         return
-    advice = "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
+    resized = either('data="resized:224:DATA"', "--input-size 224")
+    advice = f"{resized} brings all of them to one size, before the noise"
     if same_size:
         advice = "save all images in grey, or the first one in colour"
     raise InvalidInput(

@@ -193,8 +193,6 @@ def _read_python(file: Path) -> _Batch:
         labels = np.asarray(content[b"labels"], np.int64)
         if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
             raise ValueError(f"data of shape {images.shape}")
-    except InvalidInput:
-        raise
     except Exception as error:  # a damaged pickle can raise any error
         reason = f"it is not a batch of CIFAR-10 ({error!r})"
         raise _damaged(file, reason, _DOWNLOAD_CIFAR10) from None
@@ -223,13 +221,6 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """The object for a name in the pickle, if it is allowed."""
-        try:
-            return self._ALLOWED[module_name, global_name]
-        except KeyError:
-            raise InvalidInput(
-                "unsafe-pickle",
-                "the batch asks for {object}, which CIFAR-10 does not contain, so it is not loaded: "
-                "{download}",
-                object=f"{module_name}.{global_name}",
-                download=_DOWNLOAD_CIFAR10,
-            ) from None
+        if (module_name, global_name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+        return self._ALLOWED[module_name, global_name]

@@ -41,7 +41,7 @@ class Job:
         try:
             opened = self.subject.read(self.dataset, id, known_labels=plan.known_labels)
         except InvalidInput as error:
-            raise UnreadableInput(error.message, id) from error
+            raise UnreadableInput(error.message, id, error) from error
         earlier = self.begun.get(id, ()) if plan == self.plan else ()
         return *opened, earlier
 

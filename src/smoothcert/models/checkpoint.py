@@ -28,6 +28,11 @@ _STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", 
 """Entries under which a file may hold the weights."""
 _PYTHON_OBJECT = re.compile(r"\bGLOBAL (\S+)")  # in the error of torch
 _SHOWN_KEYS = 3
+_FACTORIES = {
+    "torchvision": ("from torchvision import models", "models.{name}()"),
+    "timm": ("import timm", 'timm.create_model("{name}")'),
+}
+"""What a file of the user imports and calls to make a network."""
 _FIRST_BYTES = 512
 """As many bytes of a file tell its kind."""
 _NOT_WEIGHTS = (b"<!doctype", b"<html", b"<?xml", b"version https://git-lfs")
@@ -65,6 +70,24 @@ class Checkpoint:
     shape: tuple[int, ...] | None = None
     denoiser: str | None = None
 
+    def classes_of(self, module: nn.Module, classes: int) -> int | None:
+        """The number of classes for which the weights have a head, if it is another one.
+
+        Args:
+            module: The network with a head for `classes`.
+            classes: The number of classes.
+        """
+        target = _unwrapped(module.state_dict())
+        weights = _unwrapped(self.state)
+        sizes = set()
+        for key in target.keys() & weights.keys():
+            wanted = tuple(target[key].shape)
+            shape = tuple(weights[key].shape)
+            if shape != wanted:
+                is_head = wanted[:1] == (classes,) and shape[1:] == wanted[1:]
+                sizes.add(shape[0] if is_head and shape else None)
+        return sizes.pop() if len(sizes) == 1 else None
+
     def load_into(self, module: nn.Module, *, name: str) -> None:
         """Copy the weights into a module."""
         target = _unwrapped(module.state_dict())
@@ -73,15 +96,31 @@ class Checkpoint:
         if problems:
             raise InvalidInput(
                 "weights-do-not-fit",
-                "{path} does not fit {model}: {problems}{stated}",
+                "{path} does not fit {model}: {problems}{stated}{factory}",
                 path=self.path,
                 model=name,
                 problems=", ".join(problems),
                 stated=f"; the file is for {self.architecture}" if self.architecture else "",
+                factory=_factory(name),
             )
         with torch.no_grad():
             for key, value in weights.items():
                 target[key].copy_(value)
+
+
+def _factory(name: str) -> str:
+    """How to write a function for a network that was changed after it was made."""
+    source, _, network = name.partition(":")
+    if source not in _FACTORIES:
+        return ""
+    module, call = _FACTORIES[source]
+    return (
+        f". If the network was changed for training, give {setting('model', 'own.py:model')} with "
+        f"a file own.py:\n\n{module}\nfrom torch import nn\nfrom torchvision.transforms import "
+        f"Normalize\n\ndef model():\n    network = {call.format(name=network)}\n"
+        "    network.fc = nn.Linear(512, 10)  # change it as for training\n"
+        "    return nn.Sequential(Normalize(MEAN, STD), network)  # as in training\n"
+    )
 
 
 def _misfits(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:

@@ -17,6 +17,7 @@ from smoothcert import _check
 from smoothcert._user_errors import import_users_module, user_errors
 from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
+from smoothcert.models.averages import ensemble
 from smoothcert.models.base import (
     Classifier,
     check_classes,
@@ -65,7 +66,7 @@ def load_classifier(
             is allowed if the weights file states its architecture.
         weights: A weights file, or "none" for an untrained network, which certifies nothing but
             takes the same time. By default, the weights that come with the model: bundled, or
-            published by its source.
+            published by its source. Several files, separated by commas, are an ensemble.
         classes: The number of classes, if the model does not determine it.
         sigma: The standard deviation of the noise of the certificates. Among bundled weights, those
             whose training noise is closest to it are taken.
@@ -82,21 +83,31 @@ def load_classifier(
     """
     if classes is not None:
         classes = _check.whole("classes", classes, least=2)
-    checkpoint = _checkpoint_of_classifier(weights)
-    if checkpoint is not None:
-        classes = checkpoint.classes if classes is None else classes
-        spec = _spec_of(checkpoint.architecture) if spec is None else spec
-    if spec is None and weights is None:
-        raise InvalidInput("no-model", "no model is given: {choices}", choices=_CHOICES)
+    files = [] if weights is None or Path(weights).is_file() else str(weights).split(",")
+    if len(files) > 1:
+        return ensemble([_loaded(spec, file, classes, sigma, stochastic) for file in files])
+    return _loaded(spec, weights, classes, sigma, stochastic)
+
+
+def _loaded(
+    spec: str | None,
+    weights: str | Path | None,
+    classes: int | None,
+    sigma: float | None,
+    stochastic: bool,
+) -> Classifier:
+    """The classifier with the weights of one file; see `load_classifier`."""
+    checkpoint = _given_weights(weights)
     if spec is None:
-        raise InvalidInput(
-            "no-architecture",
-            "the weights do not state their architecture: {choices}",
-            choices=_CHOICES,
-        )
+        spec = _spec_of(checkpoint)
     if weights is None and bundled_name(spec) in _BUNDLED:
         checkpoint = _bundled_weights(bundled_name(spec), sigma)
-    classifier = _made(spec, checkpoint, classes, published=weights is None)
+    elif checkpoint is not None and classes is None:
+        classes = checkpoint.classes
+    with _fresh_weights():
+        classifier = _made(spec, checkpoint, classes, published=weights is None)
+    if checkpoint is not None and classes is None:
+        classifier = _with_head_of(checkpoint, classifier, spec)
     check_classes(classifier.name, classifier.classes or classes, classes)
     module = classifier.module
     if not isinstance(module, nn.Module):  # it takes no weights
@@ -120,7 +131,18 @@ def _with_weights(
     )
 
 
-def _checkpoint_of_classifier(weights: str | Path | None) -> Checkpoint | None:
+def _with_head_of(checkpoint: Checkpoint, classifier: Classifier, spec: str) -> Classifier:
+    """The classifier with as many classes as the weights have, which may be fine-tuned."""
+    if names_code(spec) or not isinstance(classifier.module, nn.Module):
+        return classifier
+    classes = checkpoint.classes_of(classifier.module, classifier.classes)
+    if classes is None:
+        return classifier
+    with _fresh_weights():
+        return _made(spec, checkpoint, classes, published=False)
+
+
+def _given_weights(weights: str | Path | None) -> Checkpoint | None:
     """The weights file that the caller names; None if there is none."""
     if weights is None or str(weights) == "none":
         return None
@@ -139,33 +161,38 @@ def _made(
     spec: str, checkpoint: Checkpoint | None, classes: int | None, *, published: bool
 ) -> Classifier:
     """The classifier from its source, with published weights or without weights."""
-    bundled = bundled_name(spec)
-    with _fresh_weights():
-        if bundled in _BUNDLED:
-            return replace(_load_bundled(bundled, checkpoint, classes), name=spec)
-        if names_code(spec):
-            return _load_code(spec, checkpoint, classes)
-        prefix, _, name = spec.partition(":")
-        if prefix not in _SOURCES or not name:
-            raise InvalidInput(
-                "unknown-model",
-                "unknown model {model!r}{hint}",
-                model=spec,
-                hint=did_you_mean(spec, _BUNDLED) or f": {_CHOICES}",
-            )
-        load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
-        try:
-            return load(name, published=published, classes=classes)
-        except OSError as error:
-            raise not_loaded(spec, error) from None
+    if bundled_name(spec) in _BUNDLED:
+        return _load_bundled(spec, checkpoint, classes)
+    if names_code(spec):
+        return _load_code(spec, checkpoint, classes)
+    prefix, _, name = spec.partition(":")
+    if prefix not in _SOURCES or not name:
+        raise InvalidInput(
+            "unknown-model",
+            "unknown model {model!r}{hint}",
+            model=spec,
+            hint=did_you_mean(spec, _BUNDLED) or f": {_CHOICES}",
+        )
+    load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
+    try:
+        return load(name, published=published, classes=classes)
+    except OSError as error:
+        raise not_loaded(spec, error) from None
 
 
-def _spec_of(architecture: str | None) -> str | None:
-    """The model name for the architecture of a file.
+def _spec_of(checkpoint: Checkpoint | None) -> str:
+    """The model name for the architecture that a file states.
 
     A name that is not bundled is one of torchvision.
     """
-    if architecture is not None and names_code(architecture):
+    architecture = checkpoint and checkpoint.architecture
+    if not architecture:
+        raise InvalidInput(
+            "no-model",
+            "no model is given, nor weights that state their architecture: {choices}",
+            choices=_CHOICES,
+        )
+    if names_code(architecture):
         raise InvalidInput(
             "weights-name-code",
             "the weights are for {architecture}, and code that a file names is not executed: give "
@@ -173,7 +200,7 @@ def _spec_of(architecture: str | None) -> str | None:
             architecture=architecture,
             model=setting("model"),
         )
-    if architecture is None or ":" in architecture or bundled_name(architecture) in ARCHITECTURES:
+    if ":" in architecture or bundled_name(architecture) in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
 
@@ -189,14 +216,14 @@ def names_code(spec: str) -> bool:
 
 
 def _load_bundled(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:
-    architecture = NAMED_WEIGHTS.get(name, name)
+    bundled = bundled_name(name)
+    architecture = NAMED_WEIGHTS.get(bundled, bundled)
     shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
     if checkpoint is not None and checkpoint.noise is not None:
         shape = checkpoint.noise.draw.output_shape(shape)
-    module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
-    return Classifier(
-        module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape
-    )
+    classes = classes or _DEFAULT_CLASSES
+    module = build(architecture, classes=classes, channels=shape[0])
+    return Classifier(module=module, classes=classes, name=name, input_shape=shape)
 
 
 def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:

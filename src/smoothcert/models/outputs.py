@@ -51,48 +51,34 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
     Raises:
         InvalidInput: There are no logits, or several entries may be the logits.
     """
-    if not isinstance(output, (Tensor, np.ndarray)):
-        output = _logits_among(output, classes)
     if isinstance(output, Tensor):
         return output if output.layout == torch.strided else output.to_dense()
-    if output.dtype.kind not in "biuf":
-        raise InvalidInput(
-            "array-of-no-numbers",
-            "the model must return logits or labels, got an array of {dtype}",
-            dtype=output.dtype,
-        )
-    return torch.from_numpy(np.ascontiguousarray(output)).to(device)
+    if isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(output)).to(device)
+    return find_logits(_only_logits(output, classes), classes=classes, device=device)
 
 
-def _logits_among(output: Any, classes: int | None) -> Any:
-    """The tensor or array with the logits in a tuple, list, dictionary or object."""
+def _only_logits(output: Any, classes: int | None) -> Any:
+    """The part of a tuple, list, dictionary or object that can be the logits."""
     entries: dict[Any, Any] = {}
     if isinstance(output, (tuple, list)):
         entries = dict(enumerate(output))
     elif isinstance(output, Mapping):
         entries = dict(output)
-    logits = entries.get("logits", getattr(output, "logits", None))
-    if isinstance(logits, (Tensor, np.ndarray)):
-        return logits
-    kind = type(output).__name__
-    if not entries:
-        raise InvalidInput(
-            "no-logits",
-            "the model must return a tensor of logits or labels, got {kind}",
-            kind=kind,
-        )
-    tensors = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
-    fitting = [each for each in tensors if each.ndim == 2 and classes in (None, each.shape[1])]
-    if len(fitting) == 1:
-        return fitting[0]
-    if len(tensors) == 1:
-        return tensors[0]
+    named = entries.get("logits", getattr(output, "logits", None))
+    if named is not None:
+        return named
+    arrays = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
+    fitting = [array for array in arrays if array.ndim == 2 and classes in (None, array.shape[1])]
+    for candidates in (fitting, arrays):
+        if len(candidates) == 1:
+            return candidates[0]
     raise InvalidInput(
-        "unclear-logits",
-        "the model returns a {kind} ({entries}), and it is unclear which part is the logits: "
+        "no-logits",
+        "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
         "return the logits alone, or name them, as in {example}",
-        kind=kind,
-        entries=", ".join(f"{key}: {described(value)}" for key, value in entries.items()),
+        kind=type(output).__name__,
+        entries="".join(f", {key}: {described(value)}" for key, value in entries.items()),
         example='{"logits": ...}',
     )
 
@@ -494,20 +480,21 @@ def answers(
         strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
         return (example.detach().cpu().float() + strength * noise).to(device, dtype)
 
-    def numbers(output: Any) -> Tensor:
-        values = find_logits(output, classes=classes, device=device).cpu().double()
-        below_all = float(values.nan_to_num(0, 0, 0).min()) - 1
-        return values.nan_to_num(0, 0, below_all)  # -inf never wins
-
     # For example, this process may not have the device.
     with suppress(InvalidInput, RuntimeError, AssertionError):
         with checking(model, noisy(_INPUTS_FOR_LOGITS)) as first:
-            output = numbers(first)
-            if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
-                more = numbers(call(model, noisy(_INPUTS_FOR_LABELS)))
-                return [(int(label), 1.0) for label in more.tolist()]
+            output = find_logits(first, classes=classes, device=device)
+            if output.shape == (_INPUTS_FOR_LOGITS,) and not output.is_floating_point():
+                more = call(model, noisy(_INPUTS_FOR_LABELS))
+                labels = find_logits(more, classes=classes, device=device)
+                return [(int(label), 1.0) for label in labels.tolist()]
         if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
-            best, labels = output.topk(2)
-            margins = [float(f"{margin:.6g}") for margin in (best[:, 0] - best[:, 1]).tolist()]
-            return list(zip(labels[:, 0].tolist(), margins, strict=True))
+            return _labels_with_margins(output.cpu().double())
     return None
+
+
+def _labels_with_margins(logits: Tensor) -> list[Answer]:
+    below_all = float(logits.nan_to_num(0, 0, 0).min()) - 1
+    best, labels = logits.nan_to_num(0, 0, below_all).topk(2)  # -inf never wins
+    margins = [float(f"{margin:.6g}") for margin in (best[:, 0] - best[:, 1]).tolist()]
+    return list(zip(labels[:, 0].tolist(), margins, strict=True))

@@ -73,6 +73,9 @@ def _costs(run: Run, seconds: float | None) -> str:
     samples = f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input"
     if run.manifest.dtype:
         samples += f", in {run.manifest.dtype}"
+    comparison = run.manifest.circumstances.get("comparison")
+    if comparison:
+        samples += f" ({comparison})"
     took = f"all sampling took {run.total_seconds:.1f} s"
     if seconds is not None:
         took += f", this command {seconds:.1f} s"

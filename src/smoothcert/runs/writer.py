@@ -74,7 +74,8 @@ class RunWriter:
     def begin(self, wanted: Manifest) -> None:
         """Begin a run, or continue the recorded one; other settings than recorded are refused."""
         if self.recorded is None:
-            self.manifest = replace(wanted, circumstances=circumstances(), started=_now())
+            about = {**wanted.circumstances, **circumstances()}
+            self.manifest = replace(wanted, circumstances=about, started=_now())
             self._journal.write_manifest(self.manifest.plain())
             return
         self.manifest = continued(wanted, self.recorded, self.folder, self.ids)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
+from smoothcert.models.fit import Fit
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 
@@ -25,10 +26,11 @@ _ORDERS = {"l1": 1.0, "linf": inf}
 """Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a
 brightness), so it is measured in l2 if the radius is about such a change."""
 _SAME_SIGMA = 1e-6
-_BATCH_OF_IMAGES = ": a batch of images has the shape (n, channels, height, width)"
 
 
-def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str) -> None:
+def check_shape(
+    classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str, fit: Fit | None = None
+) -> None:
     """Refuse inputs with another number of channels; warn about another size.
 
     Most networks accept another size. But a grey image would pass through the normalisation of a
@@ -36,7 +38,8 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
     """
     expected = classifier.input_shape
     noisy = noise.draw.output_shape(shape)
-    if expected is None or expected == noisy:
+    taken = noisy if fit is None else fit.shape(noisy)
+    if expected is None or expected == taken:
         return
     if noisy != shape:
         raise InvalidInput(
@@ -49,7 +52,7 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
             model=classifier.name,
             expected=expected,
         )
-    same_channels = len(expected) == len(shape) and expected[:1] == shape[:1]
+    same_channels = len(expected) == len(taken) and expected[:1] == taken[:1]
     if not same_channels:
         raise InvalidInput(
             "other-channels",
@@ -58,14 +61,32 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
             model=classifier.name,
             expected=expected,
             data=name,
-            shape=shape,
-            hint=_BATCH_OF_IMAGES if len(shape) < len(expected) else "",
+            shape=taken,
+            hint=_channels_hint(expected, taken),
         )
     warnings.warn(
         f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape "
-        f"{shape}",
+        f"{taken}: {setting('resize', _size(expected))} resizes them inside of the classifier",
         stacklevel=3,
     )
+
+
+def _channels_hint(expected: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to do about other channels."""
+    if len(shape) < len(expected):
+        return ": a batch of images has the shape (n, channels, height, width)"
+    if {expected[0], shape[0]} != {1, 3}:
+        return ""
+    given = setting("channels", expected[0])
+    if expected[1:] != shape[1:]:
+        given += f" and {setting('resize', _size(expected))}"
+    return f": {given} changes that inside of the classifier, and radii stay about the given input"
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    """Height and width, as the setting `resize` takes them."""
+    height, width = shape[-2:]
+    return str(height) if height == width else f"{height}x{width}"
 
 
 def check_values_of_input(which: str, x: Tensor, noise: Noise, dtype: str) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from math import inf
 from typing import Any, Self, TypeAlias, cast
 
 import torch
@@ -26,9 +27,11 @@ from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_d
 from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
+from smoothcert.models.averages import locally_smoothed
 from smoothcert.models.base import check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
+from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import SeededRows, answers
 from smoothcert.noises import Gaussian, GridGaussian, Noise
@@ -66,6 +69,8 @@ class Subject(Settings):
     """An input like those that are certified. A subject has it when it is bound."""
     classifier: Classifier = field(init=False)
     """The model behind its denoiser, with its number of classes; also of a bound subject."""
+    comparison: str = field(init=False)
+    """How the number format of a bound subject was chosen, in words, if labels were compared."""
     _calls: Iterator[int] = field(init=False)
     _bound: _BoundSubjects = field(init=False)
 
@@ -86,12 +91,15 @@ class Subject(Settings):
             noise=noise,
             seed=seed,
             classes=classes,
+            resize=None if self.resize is None else str(self.resize),
             model=self._loaded_model(noise),
             weights=None if self.weights is None else str(self.weights),
             denoiser=self._loaded_denoiser(),
+            local=_local(self.local),
             _calls=count(),
             _bound=_BoundSubjects(),
         )
+        self._fit  # noqa: B018 (this checks the settings)
 
     def _loaded_model(self, noise: Noise) -> Classifier | Callable[[Tensor], Any]:
         model = self.model
@@ -211,16 +219,17 @@ class Subject(Settings):
         runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
         wants_grid = exact or runtime.prefers_grid
         noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
-        runtime.check_noise(noise.deviation)
-        check_shape(classifier, noise, tuple(example.shape), dataset.name)
+        check_shape(classifier, noise, tuple(example.shape), dataset.name, self._fit)
+        comparison = ""
         if dtype == "auto":
             inputs = _first_inputs(dataset, ids)
-            runtime = settle_number_format(
+            runtime, comparison = settle_number_format(
                 runtime, classifier.module, inputs, classes=classifier.classes, noise=noise
             )
+        runtime.check_noise(noise.deviation)
         may_be_smaller = in_memory and (not self.pad or not runtime.batch)
         bound = self.at(runtime).with_settings(noise=noise, sigma=None, pad=not may_be_smaller)
-        vars(bound).update(classifier=classifier, example=example)
+        vars(bound).update(classifier=classifier, example=example, comparison=comparison)
         if resolve is None:
             self._bound.add(key, bound)
         return bound
@@ -241,20 +250,30 @@ class Subject(Settings):
         return GridGaussian(self.sigma, 1 / levels).for_shape(shape)
 
     def _composed(self, example: Tensor) -> Classifier:
-        """The base classifier behind its denoiser, with its number of classes."""
+        """The base classifier behind its denoiser, with its local noises and its classes."""
         model = cast("Classifier | Callable[[Tensor], Any]", self.model)
         shape = tuple(example.shape)
         noise = self.noise.for_shape(shape)
+        noisy_shape = noise.draw.output_shape(shape)
+        noisy = example if noisy_shape == shape else torch.zeros(noisy_shape)
+        if self._fit is not None:
+            picture = torch.zeros(self._fit.shape(noisy_shape))
+            model = as_classifier(model, classes=self.classes, example=picture)
+            model = fitted(model, self._fit)
+        if self.local is not None:
+            local = cast(str, self.local)
+            model = as_classifier(model, classes=self.classes, example=noisy)
+            model = locally_smoothed(model, _local_noises(local, noisy_shape), local)
         if self._denoiser is not None:
             check_estimates(self._denoiser, example, noise.deviation, stochastic=self.stochastic)
             model = as_classifier(model, classes=self.classes, example=example)
             model = denoised(model, self._denoiser, noise)
-        noisy_shape = noise.draw.output_shape(shape)
-        if noisy_shape != shape:
-            example = torch.zeros(noisy_shape)
-        return as_classifier(
-            model, classes=self.classes, example=example, stochastic=self.stochastic
-        )
+        return as_classifier(model, classes=self.classes, example=noisy, stochastic=self.stochastic)
+
+    @property
+    def _fit(self) -> Fit | None:
+        """What brings noisy inputs to the shape that the network takes."""
+        return Fit.of(cast("str | None", self.resize), self.channels)
 
     @property
     def _denoiser(self) -> Denoiser | None:
@@ -293,7 +312,7 @@ class Subject(Settings):
             x, label = dataset[id]
         except InvalidInput as error:
             raise InvalidInput(
-                "unreadable",
+                "unreadable-input",
                 "{why}; you can leave input {id} out with {ids}",
                 why=error.message,
                 id=id,
@@ -426,6 +445,31 @@ def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             inputs.append(dataset[id][0])
     return inputs
+
+
+def _local(local: str | tuple[int, float] | None) -> str | None:
+    """The number and the standard deviation of local noises, as a text that a run records."""
+    if local is None:
+        return None
+    with suppress(ValueError, TypeError):
+        number, deviation = local.split(",") if isinstance(local, str) else local
+        if int(number) >= 1 and 0 < float(deviation) < inf:
+            return f"{int(number)},{float(deviation)!r}"
+    raise InvalidInput(
+        "not-local",
+        "{local} must be a number of noises and their standard deviation, as in 5,0.25",
+        local=setting("local", local),
+    )
+
+
+def _local_noises(local: str, shape: tuple[int, ...]) -> Tensor:
+    """The noises of local smoothing. They are a part of the classifier, so they have one key."""
+    number, deviation = local.split(",")
+    noises = torch.empty((int(number), *shape))
+    stream = HostStream(key_for(0, "local"), Gaussian(float(deviation)).for_shape(shape).draw)
+    copies = Segment(0, 0, 0, len(noises))
+    stream.write(noises, torch.zeros((1, *shape)), [copies], torch.empty(0))
+    return noises
 
 
 def _name_of(model: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from smoothcert import _check
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.data import find_dataset
-from smoothcert.plans import Certificate, Look
+from smoothcert.plans import Certificate, Exact, Look
 from smoothcert.plans.top_class import TopClass
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.request import job_for
@@ -57,7 +57,8 @@ def predict(
     """See `Smoothed.predict`.
 
     Bets that the leading class is more likely than every other one decide when the answer is clear.
-    They may be looked at after any number of samples.
+    They may be looked at after any number of samples. A noise that is not random is counted, as by
+    the plan `Exact`.
     """
     start = time.perf_counter()
     end = inf
@@ -67,6 +68,8 @@ def predict(
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, in_memory=True)
+    if subject.noise.outcomes is not None:
+        rule = Exact()
     job = job_for(subject, dataset, rule, ids)
     engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
     inputs = (subject.read(dataset, id) for id in ids)

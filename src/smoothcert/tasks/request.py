@@ -118,10 +118,9 @@ class Request:
         budget = None
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-        if recorded is not None and self.budget is None:
+            if self.budget is not None:
+                plan = as_recorded(plan, recorded.plan)
             plan = plan.continuing(recorded.plan)
-        elif recorded is not None:
-            plan = as_recorded(plan, recorded.plan)
         if self.budget is not None:
             budget = self.budget.described(self.plan, None if recorded is None else recorded.budget)
         # All shards are bound together, so that they agree.
@@ -150,6 +149,7 @@ class Request:
             copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
             shard=self.shard,
+            circumstances={"comparison": subject.comparison} if subject.comparison else {},
         )
 
 
