@@ -91,6 +91,8 @@ class Rule(Recorded, ABC):
     """Samples of the first look, which chooses the class and does not count; 0 for no pilot."""
     known_labels: bool = False
     """Whether the class is the input's label instead of the pilot's choice."""
+    top: int = 1
+    """What is claimed: that the class stays among so many most probable ones."""
     most_looks: ClassVar[int] = 10_000
     """A rule that wants more looks at an input would hardly end, and is refused."""
 
