@@ -256,6 +256,7 @@ class PlanOptions(Group):
         price: price: how much radius a sample has to add, as in 1e-6.
         bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in
             papers.
+        top: Certify that the class stays among so many most probable ones. Default: 1.
         give_up: radii: give up a radius when the chance to prove it falls below this. Default:
             0.02.
         known_labels: Certify the label itself instead of the predicted class.
@@ -276,6 +277,7 @@ class PlanOptions(Group):
     reference: Literal["ceiling", "ideal"] | None = None
     price: float | None = None
     bound: Literal["binary", "runner-up"] | None = None
+    top: int | None = None
     give_up: float | None = None
     known_labels: bool = False
     alpha: float | None = None

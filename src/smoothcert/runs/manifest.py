@@ -25,6 +25,7 @@ from typing import (
 from smoothcert._agreement import Answer, same_answers, same_data
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
+from smoothcert.data.groups import Groups, read_level
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import VERSION
@@ -156,6 +157,12 @@ class Manifest:
         return (
             self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
         )
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups that the answers are about; None for classes."""
+        text = self.settings.get("groups")
+        return None if text is None else read_level(str(text), self.classes, None)
 
     @property
     def timed(self) -> bool:

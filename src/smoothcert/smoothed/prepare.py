@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from smoothcert._agreement import check_labels_of_form
 from smoothcert._user_errors import is_our_own, where_raised
+from smoothcert.data.groups import Groups
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.process_tuning import tune_process
@@ -65,6 +66,7 @@ class ReadySubject:
         classes: The number of classes.
         seed: The key of the noise.
         pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+        groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -74,6 +76,7 @@ class ReadySubject:
     classes: int
     seed: int
     pad: bool = True
+    groups: Groups | None = None
 
     def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan.
@@ -94,7 +97,7 @@ class ReadySubject:
             seed=self.seed if seed is None else seed,
             flexible=not (self.pad or takes_one_size),
         )
-        return Engine(Sampler(counter), plan=plan, noise=self.noise)
+        return Engine(Sampler(counter, self.groups), plan=plan, noise=self.noise)
 
 
 def prepare(

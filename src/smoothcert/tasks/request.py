@@ -189,6 +189,7 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     later, the run could not be resumed.
     """
     job = Job(subject, dataset, plan.for_noise(subject.noise))
+    check_top(job.plan, subject.answers_known)
     warn_about_training(subject.classifier, subject.noise)
     check_shapes = getattr(dataset, "check_shapes", None)
     if check_shapes is not None:
@@ -201,6 +202,18 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
         for id in ids:
             job.read(id, job.plan)
     return job
+
+
+def check_top(plan: Plan, answers: int) -> None:
+    """Refuse a question whose answer is always yes."""
+    if plan.top >= answers:
+        raise InvalidInput(
+            "top-too-large",
+            "every class is among the top {top} of {answers}: give a smaller {option}",
+            top=plan.top,
+            answers=answers,
+            option=setting("top"),
+        )
 
 
 def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:
