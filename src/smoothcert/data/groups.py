@@ -1,10 +1,6 @@
-"""Groups of classes, in levels from coarse to fine.
+"""Files of groups: levels from coarse to fine, in TOML.
 
-A group question is about the smoothed group classifier: votes for the classes of a group are summed
-before anything is decided or proved. So every plan and noise answers it as it answers a question
-about classes.
-
-A file of groups is TOML. Each table is a level, from coarse to fine, and each entry a group with its
+Each table is a level, from coarse to fine, and each entry a group with its
 classes, by name or by number:
 
     [kind]
@@ -20,89 +16,19 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, did_you_mean
-from smoothcert.plans import Look
+from smoothcert.plans.groups import Groups
 
 GroupsSource: TypeAlias = str | Path | Mapping[str, Any]
 """A file, as in "groups.toml" or "groups.toml:kind", or what such a file holds."""
 
 _RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
-
-
-@dataclass(frozen=True)
-class Groups:
-    """One level: a fixed map from classes to groups.
-
-    Args:
-        title: The name of the level.
-        names: The names of the groups.
-        of: The number of the group of each class.
-    """
-
-    title: str
-    names: tuple[str, ...]
-    of: tuple[int, ...]
-
-    @classmethod
-    def of_classes(cls, classes: int, names: Sequence[str] | None, title: str = "class") -> Groups:
-        """The finest level: each class is a group of its own.
-
-        Args:
-            classes: The number of classes.
-            names: Their names, if they are known.
-            title: The name of the level.
-        """
-        shown = tuple(map(str, range(classes))) if names is None else tuple(names)
-        return cls(title, shown, tuple(range(classes)))
-
-    @property
-    def count(self) -> int:
-        """The number of groups."""
-        return len(self.names)
-
-    @property
-    def text(self) -> str:
-        """The level as a run records it: by numbers, so that it needs no names of classes."""
-        numbers = np.array(self.of)
-        members = {
-            name: _ranges(np.flatnonzero(numbers == group).tolist())
-            for group, name in enumerate(self.names)
-        }
-        return json.dumps({self.title: members})
-
-    def label(self, label: int) -> int:
-        """The group of a label; an unknown label stays unknown.
-
-        Args:
-            label: The class, or -1.
-        """
-        return NO_CLASS if label == NO_CLASS else self.of[label]
-
-    def look(self, look: Look) -> Look:
-        """Votes for classes as votes for groups.
-
-        Args:
-            look: The votes of one look.
-        """
-        votes: dict[int, int] = {}
-        for c, count in look.votes.items():
-            votes[self.of[c]] = votes.get(self.of[c], 0) + count
-        return Look(look.samples, votes)
-
-    def sums(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same for arrays (..., classes), which become (..., groups)."""
-        belongs = np.array(self.of)[:, None] == np.arange(len(self.names))
-        return votes @ belongs.astype(np.int64)
 
 
 def read_levels(
@@ -129,7 +55,7 @@ def read_levels(
             chosen="" if chosen is None else repr(chosen),
             titles=", ".join(content) or "none",
         )
-    for coarse, fine in zip(levels, levels[1:], strict=False):
+    for coarse, fine in pairwise(levels):
         _check_nested(coarse, fine, where)
     return levels
 
@@ -177,33 +103,29 @@ def _content(source: GroupsSource) -> tuple[Mapping[str, Any], str, str | None]:
 def _level(
     title: str, part: Any, classes: int, class_names: Sequence[str] | None, where: str
 ) -> Groups:
-    """One level, with a group of its own for every class that no group names."""
+    """One level of a file."""
     if not isinstance(part, Mapping) or not part:
         raise InvalidInput(
             "not-a-level",
-            "{where}: the level {title!r} must hold groups, as in animal = [\"cat\", \"dog\"]",
+            '{where}: the level {title!r} must hold groups, as in animal = ["cat", "dog"]',
             where=where,
             title=title,
         )
-    of: dict[int, int] = {}
-    for group, (name, members) in enumerate(part.items()):
-        for c in _members(members, classes, class_names, f"{where}: the group {name!r}"):
-            if c in of:
-                raise InvalidInput(
-                    "class-in-two-groups",
-                    "{where}: class {number} is in two groups of the level {title!r}",
-                    where=where,
-                    number=c,
-                    title=title,
-                )
-            of[c] = group
-    names = list(part)
-    for c in range(classes):
-        if c not in of:
-            of[c] = len(names)
-            name = str(c) if class_names is None else class_names[c]
-            names.append(f"{name} ({c})" if name in names else name)
-    return Groups(title, tuple(names), tuple(of[c] for c in range(classes)))
+    members = {
+        name: _members(listed, classes, class_names, f"{where}: the group {name!r}")
+        for name, listed in part.items()
+    }
+    counts = Counter(c for chosen in members.values() for c in chosen)
+    for c, count in counts.items():
+        if count > 1:
+            raise InvalidInput(
+                "class-in-two-groups",
+                "{where}: class {number} is in two groups of the level {title!r}",
+                where=where,
+                number=c,
+                title=title,
+            )
+    return Groups.of_members(title, members, classes, class_names)
 
 
 def _members(
@@ -214,7 +136,7 @@ def _members(
     if not isinstance(listed, Sequence) or not listed:
         raise InvalidInput(
             "no-members",
-            "{which} must list classes, as in [\"cat\", 5, \"10-20\"], got {members!r}",
+            '{which} must list classes, as in ["cat", 5, "10-20"], got {members!r}',
             which=which,
             members=members,
         )
@@ -266,18 +188,3 @@ def _check_nested(coarse: Groups, fine: Groups, where: str) -> None:
                 fine=fine.title,
                 coarse=coarse.title,
             )
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in a short text.
-
-    >>> _ranges([0, 1, 2, 7])
-    '0-2,7'
-    """
-    parts = []
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        following = [number for _, number in run]
-        first = following[0]
-        last = following[-1]
-        parts.append(str(first) if first == last else f"{first}-{last}")
-    return ",".join(parts)

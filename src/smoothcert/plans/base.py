@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert._registry import Recorded
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import Look, Votes
@@ -316,6 +316,18 @@ def check_random(noise: Noise) -> None:
             noise=noise,
             exact=either("the plan Exact()", "--method exact"),
             outcomes=noise.outcomes,
+        )
+
+
+def check_top(plan: Rule, answers: int) -> None:
+    """Refuse a question whose answer is always yes."""
+    if plan.top >= answers:
+        raise InvalidInput(
+            "top-too-large",
+            "every class is among the top {top} of {answers}: give a smaller {option}",
+            top=plan.top,
+            answers=answers,
+            option=setting("top"),
         )
 
 

@@ -90,7 +90,9 @@ class Exact(Plan):
         if self.top > 1:
             rivals = state.every.largest_beside(state.chosen, self.top) / drawn[..., None]
             radius = top_k_radius(state.noise, lower, rivals)
-            return Proof(state.chosen, radius[()], lower[()], count=state.count, counted=state.drawn)
+            return Proof(
+                state.chosen, radius[()], lower[()], count=state.count, counted=state.drawn
+            )
         # Rivals were chosen by this very look, so the strongest one is among those counted alone.
         votes = np.asarray(state.rivals.votes)[..., :RIVALS].max(axis=-1)
         if state.noise.breaks_ties:

@@ -126,13 +126,14 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
-    check_type(meta.get("tested"), float | None)
+    tested = meta.get("tested")  # version 1 wrote a single number
+    check_type(tested, float | list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
-        tested=meta.get("tested"),
+        tested=None if tested is None else tuple(np.atleast_1d(tested).tolist()),
         path=path,
         **columns,
     )
@@ -299,7 +300,7 @@ def _settings(results: Results) -> dict[str, Any]:
         "manifest": results.manifest and results.manifest.plain(),
     }
     if results.tested is not None:
-        settings["tested"] = results.tested
+        settings["tested"] = list(results.tested)
     return settings
 
 

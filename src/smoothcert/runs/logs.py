@@ -81,7 +81,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
         seconds=seconds,
         lower=no_bound,
         upper=no_bound,
-        tested=tested,
+        tested=None if tested is None else (tested,),
         path=path,
     )
 

@@ -32,6 +32,8 @@ _UNKNOWN = {np.int64: NO_CLASS, np.float64: np.nan}
 """What stands in a column where a certificate has no value."""
 _MAJORITY = 0.501
 """One half, and what the rounding of a noise may add to it."""
+_MOST_GROUPS = 6
+"""Groups that are named in one line."""
 _FIRST_SHOWN = ("id", "label", "prediction", "correct")
 
 
@@ -59,7 +61,8 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
-        tested: The radius of a published log that only says whether it was proved.
+        tested: The only radii that were tested, where the plan does not say them: of a published log
+            that says whether one was proved, or of a question.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
@@ -79,7 +82,7 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
-    tested: float | None = None
+    tested: tuple[float, ...] | None = None
     path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
@@ -272,9 +275,9 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that the plan decides; None if it measures the radius."""
-        if self.certified_by is not None:
-            return self.certified_by.radii
-        return None if self.tested is None else (self.tested,)
+        if self.tested is not None or self.certified_by is None:
+            return self.tested
+        return self.certified_by.radii
 
     @property
     def in_unit_interval(self) -> bool:
@@ -471,6 +474,19 @@ def least_certificate(
     radius = min(radii) if radii else np.nextafter(0.0, 1.0)
     p = float(noise.probability(radius))
     return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
+
+
+def asked_for(results: Results) -> str | None:
+    """What is certified if it is not the class: a group, or a place among the top k."""
+    words = []
+    groups = None if results.manifest is None else results.manifest.groups
+    if groups is not None:
+        words.append(f"{groups.title}: {', '.join(groups.names[:_MOST_GROUPS])}")
+        if groups.count > _MOST_GROUPS:
+            words[0] += f" and {groups.count - _MOST_GROUPS} more"
+    if results.plan is not None and results.plan.top > 1:
+        words.append(f"top {results.plan.top}")
+    return "; ".join(words) or None
 
 
 def certified_radii(results: Results) -> dict[str, float] | None:

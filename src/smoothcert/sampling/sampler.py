@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothcert.data.groups import Groups
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Noise
 from smoothcert.plans import Look
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.streams import Segment, stream_for
 
 _BATCHES_AHEAD = 4

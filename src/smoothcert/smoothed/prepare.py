@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from smoothcert._agreement import check_labels_of_form
 from smoothcert._user_errors import is_our_own, where_raised
-from smoothcert.data.groups import Groups
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.process_tuning import tune_process
@@ -37,6 +36,7 @@ from smoothcert.models.outputs import (
 )
 from smoothcert.noises import Draw, Noise
 from smoothcert.plans import Rule
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 

@@ -23,7 +23,7 @@ from smoothcert import _check
 from smoothcert._agreement import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
-from smoothcert.data.groups import Groups, as_text, read_level
+from smoothcert.data.groups import as_text, read_level
 from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
 from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
@@ -37,6 +37,7 @@ from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import SeededRows, answers
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input

@@ -20,7 +20,6 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
-from smoothcert.data.groups import Groups
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
@@ -28,6 +27,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of

@@ -14,6 +14,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, plan_or_default
+from smoothcert.plans.base import check_top
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed import Subject
 from smoothcert.smoothed.checks import warn_about_training
@@ -202,18 +203,6 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
         for id in ids:
             job.read(id, job.plan)
     return job
-
-
-def check_top(plan: Plan, answers: int) -> None:
-    """Refuse a question whose answer is always yes."""
-    if plan.top >= answers:
-        raise InvalidInput(
-            "top-too-large",
-            "every class is among the top {top} of {answers}: give a smaller {option}",
-            top=plan.top,
-            answers=answers,
-            option=setting("top"),
-        )
 
 
 def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:
