@@ -36,7 +36,7 @@ class Exact(Plan):
 
     >>> from smoothcert.noises import Splitting
     >>> Exact().for_noise(Splitting(0.5, levels=255))
-    Exact(samples=255)
+    Exact(samples=255, top=1)
     """
 
     samples: int = 0
@@ -98,7 +98,7 @@ class Exact(Plan):
         if state.noise.breaks_ties:
             # The class with the smaller number wins a tie; class 0 takes part without a vote, too.
             strongest = state.rivals.strongest
-            first = np.asarray(strongest)[..., 0] if np.size(strongest) else 0
+            first = np.maximum(np.asarray(strongest)[..., 0], 0) if np.size(strongest) else 0
             votes = votes + (first < np.asarray(state.chosen))
         return Proof.from_bounds(state, lower[()], (votes / drawn)[()])
 

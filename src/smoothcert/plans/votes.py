@@ -124,10 +124,15 @@ class ManyVotes:
 
     def strongest_beside(self, chosen: Any) -> Any:
         masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
-        return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
+        order = np.argsort(-masked, axis=-1, kind="stable")[
+            ..., : min(RIVALS, masked.shape[-1] - 1)
+        ]
+        # As for one input, a class without a vote is not counted alone: -1 stands for it.
+        return np.where(np.take_along_axis(masked, order, axis=-1) > 0, order, -1)
 
     def in_groups(self, chosen: Any, rivals: Any) -> Any:
-        alone = np.take_along_axis(self.votes, rivals, axis=-1)
+        votes = np.take_along_axis(self.votes, np.maximum(rivals, 0), axis=-1)
+        alone = np.where(rivals >= 0, votes, 0)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
         return np.concatenate([alone, missing, pooled], axis=-1)
