@@ -18,6 +18,7 @@ from smoothcert.errors import InvalidInput
 if TYPE_CHECKING:
     from smoothcert.executors import Executor
     from smoothcert.noises import Noise
+    from smoothcert.noises.transformed import Transformed
     from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
@@ -52,6 +53,13 @@ Skip = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
+TransformName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:LARGEST]",
+        help="Turn or zoom pictures: rotation:30 (degrees) or zoom:20 (percent) up to this amount.",
+    ),
+]
 
 
 def resized(data: str, size: str | None) -> str:
@@ -163,6 +171,24 @@ class CertifiedNoiseOptions(Group):
                 noise=self.noise,
             )
         return _noise_named(self.noise)
+
+
+def transformed(noise: Noise, transform: str) -> Transformed:
+    """The noise on top of the transformation of `--transform`."""
+    from smoothcert.noises.transformed import TRANSFORMATIONS
+
+    name, _, largest = transform.partition(":")
+    kind = _find("--transform", name, TRANSFORMATIONS)
+    amounts = numbers("--transform", largest) if largest else []
+    if len(amounts) > 1:
+        raise InvalidInput(
+            "several-amounts",
+            "--transform {transform}: give one amount, the largest, as in {name}:20",
+            transform=transform,
+            name=name,
+        )
+    result: Transformed = kind(noise, *amounts)
+    return result
 
 
 def _noise_named(text: str) -> Noise:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.cli.command import Output
-from smoothcert.cli.options import Device, Folder, NoiseOptions, numbers
+from smoothcert.cli.options import (
+    Device,
+    Folder,
+    NoiseOptions,
+    TransformName,
+    numbers,
+    transformed,
+)
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ def train(
     denoiser: str | None = None,
     sigmas: str | None = None,
     stability: bool = False,
+    transform: TransformName = None,
     copies: int | None = None,
     weight: float | None = None,
     epsilon: float | None = None,
@@ -98,6 +106,7 @@ def train(
         schedule=schedule,
         weight_decay=weight_decay,
         seed=seed,
+        transformation=None if transform is None else transformed(noise.build(), transform),
     )
     training = load_dataset(data, train=True)
     validation = load_dataset(data)

@@ -24,6 +24,7 @@ from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.device_data import DeviceData, augment
 from smoothcert.training.methods.base import Method, Objective, Trainee
 from smoothcert.training.recipe import Recipe
+from smoothcert.transformations.pictures import transform_at_random
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Step:
         self.module = trainee.module
         self.trained = trainee.trained
         self.method = recipe.method
+        self.transformation = recipe.transformation
         self.data = data
         memory_format = runtime.memory_format(data.shape)
         self.module.to(runtime.torch_device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -154,9 +156,15 @@ class Step:
         self.optimizer.param_groups[0]["lr"].fill_(rate)
         self._run()
 
+    def transformed(self, x: Tensor) -> Tensor:
+        """A batch, transformed at random if the recipe says so."""
+        if self.transformation is None:
+            return x
+        return transform_at_random(x, self.transformation)
+
     def _compute(self) -> None:
         labels = self.data.labels[self._index]
-        x = augment(self.data.batch(self._index))
+        x = self.transformed(augment(self.data.batch(self._index)))
         with self.autocast(), naming_user_errors():
             objective = self.method.objective(self.module, x, labels, self.epoch)
         _check_objective(self.method, objective)
