@@ -178,7 +178,7 @@ def transformed(noise: Noise, transform: str) -> Transformed:
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
     name, _, largest = transform.partition(":")
-    kind = _find("--transform", name, TRANSFORMATIONS)
+    kind = class_named("--transform", name, TRANSFORMATIONS)
     amounts = numbers("--transform", largest) if largest else []
     if len(amounts) > 1:
         raise InvalidInput(
