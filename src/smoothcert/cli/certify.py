@@ -114,7 +114,7 @@ def certify(
         raise InvalidInput("no-out", "give --out DIR, the folder of the run")
     request: dict[str, Any] = {
         "data": resized(data, input_size),
-        "plan": plan.build(budget=budget is not None or minutes is not None),
+        **plan.given,
         "budget": budget,
         "minutes": minutes,
         "since": STARTED,
@@ -203,7 +203,7 @@ def _certified(
     run = certify(progress=[display, *trackers], **request)
     assert isinstance(run, Run)  # it has a folder
     if of > 1:
-        display.say(summary(run, radii=radii))
+        display.say(summary(run, radii=radii, command=True))
     return run
 
 
@@ -221,7 +221,7 @@ def _one_run(run: Run, out: Path, radii: list[float] | None, *, quiet: bool) -> 
 
     seconds = time.perf_counter() - STARTED
     about = {"out": str(out), "complete": run.complete, "command_seconds": seconds}
-    lines = [] if quiet else [summary(run, radii=radii, seconds=seconds)]
+    lines = [] if quiet else [summary(run, radii=radii, seconds=seconds, command=True)]
     return Output(lambda: about | table(run, radii=radii).plain()["runs"][0], lines)
 
 
