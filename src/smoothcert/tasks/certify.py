@@ -153,7 +153,10 @@ def certify(
 
 
 def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
-    """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
+    """Certificates that nobody keeps on disk.
+
+    Their noise is not that of a run with the same seed.
+    """
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(
