@@ -112,7 +112,7 @@ EXPERIMENTS = [
         "gpu weights data",
         {"model": "consistency-0.50", "sigma": 0.5},
     ),
-    # Speed. Whole commands, and `smoothcert bench` by model.
+    # Speed. Whole commands, and `python -m benchmarks.bench` by model.
     Experiment(
         "speed-certify",
         "speed.certify",
