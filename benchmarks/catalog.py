@@ -209,9 +209,6 @@ EXPERIMENTS = [
             ("discrete:0.2,256", "--samples 10000 --decline 0.5", [0, 1, 2]),
             ("translation:2", "--samples 10000 --decline 0.2", [0, 2, 4, 6]),
             ("brightness:0.2", "--samples 10000 --decline 0.02", [0, 0.2, 0.4, 0.6]),
-            ("contrast:0.3", "--samples 10000 --decline 0.02", [0, 0.2, 0.4, 0.6]),
-            ("contrast-brightness:0.3", "--samples 10000 --decline 0.02", [0, 0.2, 0.4, 0.6]),
-            ("blur:4", "--samples 10000 --decline 0.2", [0, 1, 2, 4]),
             ("bands:3", "--method exact", [0, 1, 2, 3, 4]),
         )
     ),
