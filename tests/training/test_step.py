@@ -16,11 +16,13 @@ from smoothcert.noises import (
 )
 from smoothcert.training import (
     Augmentation,
+    CatRs,
     Consistency,
     Denoising,
     Macer,
     Recipe,
     SmoothAdv,
+    SmoothMix,
     method_named,
 )
 from smoothcert.training.device_data import DeviceData, augment
@@ -32,6 +34,8 @@ METHODS = [
     Consistency.published(0.5),
     Macer(0.5, weight=4.0, copies=2),
     SmoothAdv(0.5, epsilon=1.0, copies=2, steps=2),
+    SmoothMix(0.5, epsilon=2.0, steps=1),
+    CatRs(0.5, weight=1.0, copies=2, steps=1),
 ]
 
 

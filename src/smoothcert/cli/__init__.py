@@ -54,7 +54,7 @@ def _main_options(
     modules: list[str] = typer.Option(
         [],
         "--import",
-        help="A file or module of your own that defines plans or noises.",
+        help="A file or module of your own that defines plans, noises or training methods.",
         metavar="FILE",
     ),
 ) -> None:

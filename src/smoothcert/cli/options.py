@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 import time
-from dataclasses import dataclass, is_dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
-from smoothcert._registry import defining_module
+from smoothcert._registry import class_named, named_by_user, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.cli.command import Group
-from smoothcert.errors import InvalidInput, did_you_mean
+from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.executors import Executor
     from smoothcert.noises import Noise
+    from smoothcert.noises.transformed import Transformed
     from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
@@ -52,6 +53,13 @@ Skip = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
+TransformName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:LARGEST]",
+        help="Turn or zoom pictures: rotation:30 (degrees) or zoom:20 (percent) up to this amount.",
+    ),
+]
 
 
 def resized(data: str, size: str | None) -> str:
@@ -166,13 +174,33 @@ class CertifiedNoiseOptions(Group):
         return _noise_named(self.noise)
 
 
+def transformed(noise: Noise, transform: str) -> Transformed:
+    """The noise on top of the transformation of `--transform`."""
+    from smoothcert.noises.transformed import TRANSFORMATIONS
+
+    name, _, largest = transform.partition(":")
+    kind = class_named("--transform", name, TRANSFORMATIONS)
+    amounts = numbers("--transform", largest) if largest else []
+    if len(amounts) > 1:
+        raise InvalidInput(
+            "several-amounts",
+            "--transform {transform}: give one amount, the largest, as in {name}:20",
+            transform=transform,
+            name=name,
+        )
+    result: Transformed = kind(noise, *amounts)
+    return result
+
+
 def _noise_named(text: str) -> Noise:
     """The noise of a name and its strength, as in gaussian:0.5."""
     from smoothcert.noises import Noise
     from smoothcert.noises.base import dashed
 
     name, _, strength = text.partition(":")
-    cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in _subclasses(Noise)})
+    cls = class_named(
+        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(Noise)}
+    )
     try:
         values = [float(part) for part in strength.split(",")]
     except ValueError:
@@ -288,7 +316,7 @@ class PlanOptions(Group):
         """The plan that the options describe, without its price if a budget will set it."""
         method = self.method or ("price" if budget else "input-specific")
         plans = _plans()
-        cls = _find("--method", method, plans)
+        cls = class_named("--method", method, plans)
         parameters = _parameters_of(cls)
         settings = self._settings_for(method, parameters)
         if budget and "price" in parameters:
@@ -389,52 +417,10 @@ def _plans() -> dict[str, Any]:
     """All plans by name. A subclass of a built-in plan has its name unless it says another one."""
     from smoothcert.plans import METHODS, Plan
 
-    users = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
-    named = {cls.name: cls for cls in users if isinstance(getattr(cls, "name", None), str)}
-    return named | METHODS
+    return named_by_user(Plan) | METHODS
 
 
 def _parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
     """The settings of a plan by name."""
     _, *parameters = inspect.signature(cls.__init__).parameters.items()
     return dict(parameters)
-
-
-def _subclasses(cls: Any) -> list[Any]:
-    """All public subclasses: ours that are complete, and all of the user's."""
-    below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
-    return [sub for sub in below if not sub.__name__.startswith("_") and _is_offered(sub)]
-
-
-def _is_offered(cls: Any) -> bool:
-    return defining_module(cls) is not None or not inspect.isabstract(cls)
-
-
-def _find(option: str, name: str, classes: dict[str, Any]) -> Any:
-    """The class that the user names, after a check that it can be used."""
-    if name not in classes:
-        raise InvalidInput(
-            "unknown-name",
-            "{option} must be one of {names}, got {value!r}{hint}",
-            option=option,
-            names=", ".join(sorted(classes)),
-            value=name,
-            hint=did_you_mean(name, classes),
-        )
-    cls = classes[name]
-    missing = sorted(getattr(cls, "__abstractmethods__", ()))
-    if missing:
-        raise InvalidInput(
-            "incomplete-class",
-            "{name} of module {module} cannot be used: it does not define {missing}",
-            name=cls.__name__,
-            module=cls.__module__,
-            missing=" and ".join(missing),
-        )
-    if not is_dataclass(cls):
-        raise InvalidInput(
-            "not-a-dataclass",
-            "{name} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))",
-            name=cls.__name__,
-        )
-    return cls

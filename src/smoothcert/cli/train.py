@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.cli.command import Output
-from smoothcert.cli.options import Device, Folder, NoiseOptions, numbers
+from smoothcert.cli.options import (
+    Device,
+    Folder,
+    NoiseOptions,
+    TransformName,
+    numbers,
+    transformed,
+)
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,15 +26,14 @@ def train(
     noise: NoiseOptions,
     epochs: int,
     out: Folder,
-    method: Literal[
-        "gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"
-    ] = "gaussian",
+    method: str = "gaussian",
     arch: str | None = None,
     model: str | None = None,
     weights: str | None = None,
     denoiser: str | None = None,
     sigmas: str | None = None,
     stability: bool = False,
+    transform: TransformName = None,
     copies: int | None = None,
     weight: float | None = None,
     epsilon: float | None = None,
@@ -49,8 +55,9 @@ def train(
         data: What to train on, such as fashion-mnist:DIR or cifar10:DIR.
         epochs: The number of passes over the data.
         out: The folder for checkpoints and weights. The same command resumes the training.
-        method: The training method. finetune: continue with a classifier behind a denoiser.
-            denoiser: train a denoiser instead of a classifier.
+        method: gaussian, consistency, macer, smoothadv, smoothmix, catrs, or a method of --import.
+            finetune: continue with a classifier behind a denoiser. denoiser: train a denoiser
+            instead of a classifier.
         arch: fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small,
             unet, unet-large or unet-imagenet. Not needed with --model or --weights.
         model: The classifier to start from, as in certify. denoiser: the classifier of --stability.
@@ -63,8 +70,8 @@ def train(
         copies: Noisy copies of each input. Default: as in the paper.
         weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma;
             1 with --stability.
-        epsilon: smoothadv: size of the attack. Default: as in the paper.
-        steps: smoothadv: steps of the attack. Default: 10.
+        epsilon: smoothadv, smoothmix, catrs: size of the attack. Default: as in the paper.
+        steps: smoothadv, smoothmix, catrs: steps of the attack. Default: as in the paper.
         batch: Inputs per step.
         lr: The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser,
             else 0.1.
@@ -99,6 +106,7 @@ def train(
         schedule=schedule,
         weight_decay=weight_decay,
         seed=seed,
+        transformation=None if transform is None else transformed(noise.build(), transform),
     )
     training = load_dataset(data, train=True)
     validation = load_dataset(data)

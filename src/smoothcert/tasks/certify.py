@@ -136,8 +136,8 @@ def certify(
         run.begin(manifest)
         job = replace(job, begun=run.votes_to_continue(request.ids))
         left = run.left(request.ids)
-        display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
         try:
+            display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
             for message in _first_messages(request, job, run):
                 display.say(phrase(message, command=display.command))
             if left:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Optimizer
 
+from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
@@ -80,7 +81,7 @@ class Objective(NamedTuple):
     """The logits for noisy inputs, of shape (copies, batch, classes), or the denoised inputs."""
 
 
-class Method(ABC):
+class Method(Recorded, ABC):
     """A training method: a frozen dataclass with the constants of the method.
 
     The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So
@@ -93,7 +94,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     """The name on the command line and in records."""
-    learning_rate: ClassVar[float]
+    learning_rate: ClassVar[float] = 0.1
     """The highest learning rate in the method's paper."""
     schedule: ClassVar[str] = "cosine"
     """How the learning rate changes, by default."""
@@ -280,3 +281,9 @@ def log_mean_probability(logits: Tensor) -> Tensor:
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The cross-entropy -log f_y(x + delta) of noisy inputs, averaged over copies and batch."""
     return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+
+
+def divergence(target: Tensor, logits: Tensor) -> Tensor:
+    """KL(target || softmax(logits)) for each copy and input, of shape (copies, batch)."""
+    log_each = logits.log_softmax(-1)
+    return functional.kl_div(log_each, target.expand_as(log_each), reduction="none").sum(-1)
