@@ -248,7 +248,7 @@ def _normal(word: Tensor, sigma: float) -> Tensor:
 
     The standard deviation is larger by `OUTWARD`.
     """
-    size = torch.special.ndtri(_fraction(word ^ (word >> 63) ^ _LARGEST_WORD) / 2).neg()
+    size: Tensor = torch.special.ndtri(_fraction(word ^ (word >> 63) ^ _LARGEST_WORD) / 2).neg()
     return OUTWARD * sigma * size.copysign(word.to(size.device).double() + 0.5)
 
 
