@@ -36,7 +36,8 @@ from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits
+from smoothcert.models.logits import find_logits
+from smoothcert.models.outputs import LabelClassifier, check_classifier
 from smoothcert.plans import InputSpecific, Look
 from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler, VoteCounter
