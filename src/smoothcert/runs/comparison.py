@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert._agreement import same_data
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
