@@ -240,7 +240,7 @@ class TestOnAGpu:
     def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):
         module = model()
         prepared = prepared_for(module, batch=512)
-        assert prepared.subject.runtime.compile == mode
+        assert prepared.runtime.compile == mode
         forward = looks_of(prepared, inputs)
         assert forward == votes(module, inputs[::-1], batch=512)
         two = [inputs[17], inputs[5]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +29,12 @@ from smoothcert.cli.options import (
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from smoothcert.runs.progress import Progress
+    from smoothcert.runs.progress import Tracker
     from smoothcert.runs.run import Run
 
 _DEMO_RADII = (0.0, 0.25, 0.5)
+_TRACKER_FAILED = 4
+"""The exit code if the run is complete, but a tracker has not got all of it."""
 
 
 def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
@@ -94,6 +96,8 @@ def certify(
 ) -> Output:
     """Certify inputs and save the certificates in a folder. Run it again to resume.
 
+    The exit code is 4 if the run is complete, but a tracker failed.
+
     Args:
         out: The folder of the run. The same command resumes it, also with more inputs.
         budget: Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method.
@@ -130,10 +134,14 @@ def certify(
     if dry_run:
         return _forecasts(requests)
     assert out is not None
-    runs = [_certified(one, track, radii, quiet=quiet, of=len(requests)) for one in requests]
+    trackers = _trackers(track)
+    runs = [_certified(one, trackers, radii, quiet=quiet, of=len(requests)) for one in requests]
     if len(runs) == 1:
-        return _one_run(runs[0], out, radii, quiet=quiet)
-    return _several_runs(runs, out, radii, quiet=quiet)
+        output = _one_run(runs[0], out, radii, quiet=quiet)
+    else:
+        output = _several_runs(runs, out, radii, quiet=quiet)
+    failed = any(tracker.failed for tracker in trackers)
+    return replace(output, code=_TRACKER_FAILED) if failed else output
 
 
 def _sweep(request: dict[str, Any], noises: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
@@ -177,7 +185,12 @@ def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
 
 
 def _certified(
-    request: dict[str, Any], track: list[str], radii: list[float] | None, *, quiet: bool, of: int
+    request: dict[str, Any],
+    trackers: Sequence[Tracker],
+    radii: list[float] | None,
+    *,
+    quiet: bool,
+    of: int,
 ) -> Run:
     """Make one of several runs."""
     from smoothcert.runs.progress import Display, Progress
@@ -187,14 +200,14 @@ def _certified(
 
     display = Progress() if quiet else Display(summary=False)
     display.command = True
-    run = certify(progress=[display, *_trackers(track)], **request)
+    run = certify(progress=[display, *trackers], **request)
     assert isinstance(run, Run)  # it has a folder
     if of > 1:
         display.say(summary(run, radii=radii))
     return run
 
 
-def _trackers(names: list[str]) -> list[Progress]:
+def _trackers(names: list[str]) -> list[Tracker]:
     if not names:
         return []
     from smoothcert.compat.trackers import tracker_named

@@ -131,7 +131,8 @@ _NoiseName = Annotated[
     typer.Option(
         help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, "
         "laplace:0.5, splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, "
-        "brightness:0.1, bands:4, blocks:12, or a noise of --import.",
+        "brightness:0.1, contrast:0.3, contrast-brightness:0.3, blur:10, bands:4, blocks:12, or a "
+        "noise of --import.",
     ),
 ]
 

@@ -143,16 +143,11 @@ def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -
     """Refuse a module whose weights are not there yet, or are complex numbers."""
     tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
     for tensor in tensors:
-        if is_lazy(tensor):
+        if is_lazy(tensor) or tensor.is_meta:
             raise InvalidInput(
-                "lazy-layers",
-                "{what} has layers without weights yet (lazy layers?): call it on an input first",
-                what=what,
-            )
-        if tensor.is_meta:
-            raise InvalidInput(
-                "meta-weights",
-                "{what} has no weights yet (it is on the meta device): load its weights first",
+                "no-weights-yet",
+                "{what} has layers without weights yet (lazy layers, or the meta device): call it "
+                "on an input, or load its weights first",
                 what=what,
             )
         # In the number format of the run, torch would drop imaginary parts.

@@ -19,7 +19,8 @@ from torch import Tensor
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
 from smoothcert.errors import SmoothcertWarning, setting
-from smoothcert.models.outputs import LabelClassifier, SeededRows
+from smoothcert.models.outputs import LabelClassifier
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 

@@ -30,10 +30,10 @@ from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothi
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.outputs import (
     LabelClassifier,
-    SeededRows,
     check_classifier,
     check_full_batch,
 )
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw, Noise
 from smoothcert.plans import Rule
 from smoothcert.sampling.engine import Engine, window

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._agreement import Answer
+from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
@@ -33,7 +33,8 @@ from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
-from smoothcert.models.outputs import SeededRows, answers
+from smoothcert.models.outputs import answers
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.sampling.engine import Input

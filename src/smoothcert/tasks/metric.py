@@ -19,7 +19,8 @@ from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import in_evaluation_mode
-from smoothcert.models.outputs import LabelClassifier, find_logits
+from smoothcert.models.logits import find_logits
+from smoothcert.models.outputs import LabelClassifier
 from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw
 from smoothcert.sampling.streams import check_seed, key_for

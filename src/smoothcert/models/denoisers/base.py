@@ -48,8 +48,8 @@ class Denoiser(nn.Module, ABC):
         shape: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
-        self.sigmas = _range("sigmas", sigmas)
-        self.values = _range("values", values)
+        self.sigmas = sigmas
+        self.values = values
         self.shape = shape
         self.name = import_path(self)
         """What the user gave as the denoiser."""
@@ -88,18 +88,6 @@ class Denoiser(nn.Module, ABC):
             sigma: The standard deviation of the noise.
         """
         return f"for {self.span}"
-
-
-def _range(name: str, limits: tuple[float, float]) -> tuple[float, float]:
-    low, high = map(float, limits)
-    if not low <= high:
-        raise InvalidInput(
-            "not-a-range",
-            "{name} must be (LOW, HIGH) with LOW at most HIGH, got {value!r}",
-            name=name,
-            value=limits,
-        )
-    return low, high
 
 
 class FixedSigma(nn.Module):
