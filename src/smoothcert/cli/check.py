@@ -27,7 +27,8 @@ def audit(
     places: PlaceOptions,
     redraw: int = 5,
     seed: int | None = None,
-    page: Path | None = None,
+    evidence: Path | None = None,
+    about: Path | None = None,
 ) -> Output:
     """Derive every radius again from its votes, draw some inputs again, and check the plan's alpha.
 
@@ -37,17 +38,18 @@ def audit(
         run: The run's folder.
         redraw: How many randomly chosen inputs to draw again.
         seed: Chooses the inputs to draw again. Default: others each time.
-        page: Also write a safety case: one page with the claim, its basis and this audit.
+        evidence: Also write an evidence page: the claim, its basis, and this audit.
+        about: A TOML file with system, version, purpose and signed_by, for the evidence page.
     """
+    from smoothcert.report.evidence import About, write_evidence
     from smoothcert.tasks.audit import audit
 
-    if page is not None:
-        check_output(page, reads=places.settings().values())
+    fields = None if about is None else About.read(about)
+    if evidence is not None:
+        check_output(evidence, reads=[about, *places.settings().values()])
     result = audit(run, redraw=redraw, seed=seed, **places.settings())
-    if page is not None:
-        from smoothcert.report.case import write_case
-
-        write_case(run, result, page)
+    if evidence is not None:
+        write_evidence(run, result, evidence, about=fields)
     return Output(result.plain(), _audit_lines(run, result), code=0 if result.holds else 1)
 
 
@@ -192,4 +194,5 @@ def gate(
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]
     few = " with so few inputs" if result.outcome == "undecided" else ""
     lines.append(f"{run}: {result.outcome}{few}")
+    lines.append(result.guaranteed)
     return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])

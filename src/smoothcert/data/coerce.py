@@ -18,11 +18,16 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from smoothcert import _check
-from smoothcert._agreement import ALL_INPUTS
 from smoothcert._check import NO_CLASS
 from smoothcert._user_errors import user_errors
 from smoothcert.data.arrays import ArrayDataset, outside
-from smoothcert.data.base import Dataset, first_readable, hashed_inputs, spaced_inputs
+from smoothcert.data.base import (
+    ALL_INPUTS,
+    Dataset,
+    first_readable,
+    hashed_inputs,
+    spaced_inputs,
+)
 from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput
 

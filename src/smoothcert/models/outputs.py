@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from smoothcert._agreement import Answer, in_full_batch, repeats, with_other_neighbours
+from smoothcert._agreement import in_full_batch, repeats, with_other_neighbours
+from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied

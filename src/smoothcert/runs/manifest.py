@@ -22,9 +22,10 @@ from typing import (
     is_typeddict,
 )
 
-from smoothcert._agreement import Answer, same_answers, same_data
+from smoothcert._answers import Answer, same_answers
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import VERSION

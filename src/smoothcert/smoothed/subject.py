@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._agreement import Answer
+from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from smoothcert._agreement import same_votes
+from smoothcert._answers import same_votes
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import (

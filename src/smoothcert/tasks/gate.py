@@ -5,7 +5,6 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +15,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
+from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, open_run
-from smoothcert.runs.words import caveat_of_budget
+from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 
@@ -52,10 +52,12 @@ class Gate:
     Args:
         run: The name of the run.
         rules: All rules in the order of the policy.
+        guaranteed: What the certificates are about, and what has to be deployed.
     """
 
     run: str
     rules: tuple[Rule, ...]
+    guaranteed: str
 
     @property
     def outcome(self) -> Outcome:
@@ -71,6 +73,7 @@ class Gate:
             "run": self.run,
             "outcome": self.outcome,
             "rules": [vars(rule) for rule in self.rules],
+            "guaranteed": self.guaranteed,
         }
 
     def junit(self) -> bytes:
@@ -90,6 +93,7 @@ class Gate:
             )
             if rule.outcome in tags:
                 ElementTree.SubElement(case, tags[rule.outcome], message=rule.reason)
+        ElementTree.SubElement(suite, "system-out").text = self.guaranteed
         return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
@@ -125,7 +129,7 @@ def gate(
     folder = Path()
     if not isinstance(policy, Mapping):
         folder = Path(policy).parent
-        policy = _read(Path(policy))
+        policy = read_toml(policy)
     _check_names(policy)
     named = policy.get("baseline")
     if baseline is None and isinstance(named, Mapping) and "run" in named:
@@ -143,20 +147,7 @@ def gate(
     for name, check in _RULES.items():
         if name in policy:
             rules += check(subject, policy[name])
-    return Gate(run.path.name, tuple(rules))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(
-            "unreadable-policy", "cannot read {path}: {why}", path=path, why=error.strerror
-        ) from None
-    except ValueError as error:
-        raise InvalidInput(
-            "not-toml", "{path} is not a policy in TOML: {why}", path=path, why=error
-        ) from None
+    return Gate(run.path.name, tuple(rules), guaranteed([run]))
 
 
 def _check_names(policy: Mapping[str, Any]) -> None:
