@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
+import smoothcert as sc
 from smoothcert._registry import class_named, named_by_user, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.cli.command import Group
@@ -17,9 +18,7 @@ from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.executors import Executor
-    from smoothcert.noises import Noise
     from smoothcert.noises.transformed import Transformed
-    from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
 """When the command was started: Python has loaded only the command line before."""
@@ -149,7 +148,7 @@ class CertifiedNoiseOptions(Group):
     sigma: float | None = None
     noise: _NoiseName = None
 
-    def build(self) -> Noise:
+    def build(self) -> sc.Noise:
         """The noise that the options describe."""
         noise = self.described()
         if noise is None:
@@ -158,12 +157,10 @@ class CertifiedNoiseOptions(Group):
             )
         return noise
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
-        from smoothcert.noises import Gaussian
-
         if self.noise is None:
-            return None if self.sigma is None else Gaussian(self.sigma)
+            return None if self.sigma is None else sc.Gaussian(self.sigma)
         if self.sigma is not None:
             raise InvalidInput(
                 "sigma-and-noise",
@@ -174,7 +171,7 @@ class CertifiedNoiseOptions(Group):
         return _noise_named(self.noise)
 
 
-def transformed(noise: Noise, transform: str) -> Transformed:
+def transformed(noise: sc.Noise, transform: str) -> Transformed:
     """The noise on top of the transformation of `--transform`."""
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
@@ -192,14 +189,13 @@ def transformed(noise: Noise, transform: str) -> Transformed:
     return result
 
 
-def _noise_named(text: str) -> Noise:
+def _noise_named(text: str) -> sc.Noise:
     """The noise of a name and its strength, as in gaussian:0.5."""
-    from smoothcert.noises import Noise
     from smoothcert.noises.base import dashed
 
     name, _, strength = text.partition(":")
     cls = class_named(
-        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(Noise)}
+        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(sc.Noise)}
     )
     try:
         values = [float(part) for part in strength.split(",")]
@@ -211,7 +207,7 @@ def _noise_named(text: str) -> Noise:
             name=name,
         ) from None
     try:
-        noise: Noise = cls(*values)
+        noise: sc.Noise = cls(*values)
     except TypeError:
         raise InvalidInput(
             "unfit-strength",
@@ -258,7 +254,7 @@ class NoiseOptions(CertifiedNoiseOptions):
 
     size: int | None = None
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
         noise = super().described()
         if noise is None or self.size is None:
@@ -312,7 +308,7 @@ class PlanOptions(Group):
     pilot_use: Literal["fresh", "reuse"] | None = None
     grid: Literal["exact", "paper"] | None = None
 
-    def build(self, *, budget: bool = False) -> Plan:
+    def build(self, *, budget: bool = False) -> sc.Plan:
         """The plan that the options describe, without its price if a budget will set it."""
         method = self.method or ("price" if budget else "input-specific")
         plans = _plans()
@@ -332,7 +328,7 @@ class PlanOptions(Group):
                     method=method,
                 )
         self._check_complete(method, parameters, settings)
-        plan: Plan = cls(**settings)
+        plan: sc.Plan = cls(**settings)
         return plan
 
     def _settings_for(
@@ -415,9 +411,9 @@ class MachineOptions(Group):
 
 def _plans() -> dict[str, Any]:
     """All plans by name. A subclass of a built-in plan has its name unless it says another one."""
-    from smoothcert.plans import METHODS, Plan
+    from smoothcert.plans import METHODS
 
-    return named_by_user(Plan) | METHODS
+    return named_by_user(sc.Plan) | METHODS
 
 
 def _parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
