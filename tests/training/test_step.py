@@ -4,7 +4,16 @@ import torch
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
-from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
+from smoothcert.noises import (
+    Blur,
+    Brightness,
+    ContrastBrightness,
+    Discrete,
+    GridGaussian,
+    Laplace,
+    Splitting,
+    Translation,
+)
 from smoothcert.training import (
     Augmentation,
     CatRs,
@@ -166,6 +175,8 @@ def test_a_captured_step_trains_as_the_normal_one(method):
         Splitting(1.0, 255),
         Translation(2.0),
         Brightness(0.1),
+        ContrastBrightness(0.3),
+        Blur(3.0),
         Discrete(0.2, 256),
     ],
     ids=str,

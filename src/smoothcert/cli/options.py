@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
+import smoothcert as sc
 from smoothcert._registry import class_named, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, PlanSettings, Settings
 from smoothcert.cli.command import Group
@@ -16,9 +17,7 @@ from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.executors import Executor
-    from smoothcert.noises import Noise
     from smoothcert.noises.transformed import Transformed
-    from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
 """When the command was started: Python has loaded only the command line before."""
@@ -130,7 +129,8 @@ _NoiseName = Annotated[
     typer.Option(
         help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, "
         "laplace:0.5, splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, "
-        "brightness:0.1, bands:4, blocks:12, or a noise of --import.",
+        "brightness:0.1, contrast:0.3, contrast-brightness:0.3, blur:10, bands:4, blocks:12, or a "
+        "noise of --import.",
     ),
 ]
 
@@ -147,7 +147,7 @@ class CertifiedNoiseOptions(Group):
     sigma: float | None = None
     noise: _NoiseName = None
 
-    def build(self) -> Noise:
+    def build(self) -> sc.Noise:
         """The noise that the options describe."""
         noise = self.described()
         if noise is None:
@@ -156,12 +156,10 @@ class CertifiedNoiseOptions(Group):
             )
         return noise
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
-        from smoothcert.noises import Gaussian
-
         if self.noise is None:
-            return None if self.sigma is None else Gaussian(self.sigma)
+            return None if self.sigma is None else sc.Gaussian(self.sigma)
         if self.sigma is not None:
             raise InvalidInput(
                 "sigma-and-noise",
@@ -172,7 +170,7 @@ class CertifiedNoiseOptions(Group):
         return _noise_named(self.noise)
 
 
-def transformed(noise: Noise, transform: str) -> Transformed:
+def transformed(noise: sc.Noise, transform: str) -> Transformed:
     """The noise on top of the transformation of `--transform`."""
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
@@ -190,14 +188,13 @@ def transformed(noise: Noise, transform: str) -> Transformed:
     return result
 
 
-def _noise_named(text: str) -> Noise:
+def _noise_named(text: str) -> sc.Noise:
     """The noise of a name and its strength, as in gaussian:0.5."""
-    from smoothcert.noises import Noise
     from smoothcert.noises.base import dashed
 
     name, _, strength = text.partition(":")
     cls = class_named(
-        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(Noise)}
+        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(sc.Noise)}
     )
     try:
         values = [float(part) for part in strength.split(",")]
@@ -209,7 +206,7 @@ def _noise_named(text: str) -> Noise:
             name=name,
         ) from None
     try:
-        noise: Noise = cls(*values)
+        noise: sc.Noise = cls(*values)
     except TypeError:
         raise InvalidInput(
             "unfit-strength",
@@ -256,7 +253,7 @@ class NoiseOptions(CertifiedNoiseOptions):
 
     size: int | None = None
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
         noise = super().described()
         if noise is None or self.size is None:
@@ -278,7 +275,7 @@ class PlanOptions(PlanSettings, Group):
             given["radii"] = numbers("--radii", self.radii)
         return given
 
-    def build(self) -> Plan:
+    def build(self) -> sc.Plan:
         """The plan that the options describe."""
         from smoothcert.plans.from_settings import plan_from
 

@@ -1,6 +1,7 @@
 """Report a run to experiment trackers: TensorBoard, Weights & Biases and MLflow.
 
-Each class needs the extra of its name. To support another tracker, write another subclass of `Tracker`.
+Each class needs the extra of its name. To support another tracker, write another subclass of
+`Tracker`.
 """
 
 from __future__ import annotations

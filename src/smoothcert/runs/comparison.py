@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert._agreement import same_data
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
-from smoothcert.runs.words import caveat_of_budget
+from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -184,7 +184,7 @@ class Comparison:
             self.average_sentence,
             self.curve_sentence,
         ]
-        return [*filter(None, claims), self.scope, *self.notes]
+        return [*filter(None, claims), self.scope, *self.notes, guaranteed([self.a, self.b])]
 
     @property
     def scope(self) -> str:

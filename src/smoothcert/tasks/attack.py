@@ -411,7 +411,7 @@ def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def _has_gradient(module: nn.Module, subject: Subject) -> bool:
-    """Whether the outputs of a module depend on its inputs, in a way that torch can differentiate."""
+    """Whether torch can differentiate the outputs of a module with respect to its inputs."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     device = next(module.parameters(), torch.empty(0)).device

@@ -20,7 +20,7 @@ from smoothcert.data import Dataset
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
-from smoothcert.models.outputs import SeededRows
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Certificate, SingleDraw
 from smoothcert.report.explained import Explained

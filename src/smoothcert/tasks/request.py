@@ -87,15 +87,10 @@ class Request:
         )
         spendable = Budget.of(budget, minutes, since)
         former_plan = None
-        if plan is None and of_plan.given:
+        if of_plan.given:
+            _check_no_plan(plan, of_plan)
             plan = plan_from(of_plan, budget=spendable is not None)
             former_plan = plan_of_version_1(of_plan, plan)
-        elif of_plan.given:
-            raise InvalidInput(
-                "plan-and-settings",
-                "{names} and a plan exclude one another: give the settings to the plan",
-                names=" and ".join(setting(name) for name in of_plan.given),
-            )
         plan = plan_or_default(plan) if spendable is None else plan_for_budget(plan)
         smoothed = subject_given(model, settings)
         if of_plan.protocol is not None:
@@ -211,6 +206,16 @@ def check_names(function: str, settings: Iterable[str], known: Sequence[str]) ->
                 name=name,
                 hint=did_you_mean(name, known),
             )
+
+
+def _check_no_plan(plan: Plan | None, settings: PlanSettings) -> None:
+    """Refuse a plan and settings that describe one."""
+    if plan is not None:
+        raise InvalidInput(
+            "plan-and-settings",
+            "{names} and a plan exclude one another: give the settings to the plan",
+            names=" and ".join(setting(name) for name in settings.given),
+        )
 
 
 def _of_protocol(smoothed: Subject, protocol: str) -> Subject:
