@@ -39,7 +39,7 @@ from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
-from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
+from smoothcert.tasks.survey import Forecast, forecast_of
 
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
@@ -267,13 +267,8 @@ def _spending(
     executor: Executor,
     display: Progress,
 ) -> Spending | OnePlan:
-    """What decides about the plan of each input, new or as recorded. A new run gets a forecast."""
+    """What decides about the plan of each input, new or as recorded."""
     if budget is None:
-        forecast = None
-        if run.recorded is None:
-            forecast = forecast_of_long_run(executor, job, left)
-        if forecast is not None:
-            display.say(f"forecast: {forecast}")
         return OnePlan(job.plan)
     if run.manifest.spending is not None:
         return Spending.resume(run.manifest, run.certificates())
