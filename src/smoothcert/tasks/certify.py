@@ -34,7 +34,7 @@ from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
@@ -346,9 +346,7 @@ def forecast(
         left = request.ids
         if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            earlier = job.plan.earlier_plans
-            done = {c.id for c in run.certificates() if c.plan not in earlier}
-            left = [id for id in left if id not in done]
+            left = _left_of(run, job.plan, request.ids)
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
         runtime = executor.start(job, say_nothing)
@@ -358,3 +356,9 @@ def forecast(
             return Spending.resume(manifest, run.certificates()).forecast(left)
         spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
         return spending.forecast(left)
+
+
+def _left_of(run: Run, plan: Plan, ids: Sequence[int]) -> list[int]:
+    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
+    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
+    return [id for id in ids if id not in done]
