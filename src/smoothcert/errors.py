@@ -134,8 +134,7 @@ class MissingExtra(SmoothcertError, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
             "missing-extra",
-            "{what} needs an optional dependency: "
-            "pip install -e '.[{extra}]' in the clone of smoothcert",
+            "{what} needs an optional dependency: pip install 'smoothcert[{extra}]'",
             what=what,
             extra=extra,
         )

@@ -116,14 +116,7 @@ class DecidingPlan(Plan):
 
 def _increasing(radii: Any) -> tuple[float, ...]:
     """Radii in increasing order, at least one."""
-    try:
-        numbers = [] if radii is None else np.atleast_1d(np.asarray(radii, float)).tolist()
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "radii-not-numbers",
-            "radii must be numbers, as in [0, 0.25, 0.5], got {value!r}",
-            value=radii,
-        ) from None
+    numbers = _check.radii(radii)
     if not numbers:
         raise InvalidInput("no-radii", "radii must hold at least one radius, got none")
-    return tuple(sorted(set(_check.radii(numbers))))
+    return tuple(sorted(set(numbers)))

@@ -35,12 +35,12 @@ from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
-from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
+from smoothcert.tasks.survey import Forecast, forecast_of
 
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
@@ -293,13 +293,8 @@ def _spending(
     executor: Executor,
     display: Progress,
 ) -> Spending | OnePlan:
-    """What decides about the plan of each input, new or as recorded. A new run gets a forecast."""
+    """What decides about the plan of each input, new or as recorded."""
     if budget is None:
-        forecast = None
-        if run.recorded is None:
-            forecast = forecast_of_long_run(executor, job, left)
-        if forecast is not None:
-            display.say(f"forecast: {forecast}")
         return OnePlan(job.plan)
     if run.manifest.spending is not None:
         return Spending.resume(run.manifest, run.certificates())
@@ -372,9 +367,7 @@ def forecast(
         left = request.ids
         if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            earlier = job.plan.earlier_plans
-            done = {c.id for c in run.certificates() if c.plan not in earlier}
-            left = [id for id in left if id not in done]
+            left = _left_of(run, job.plan, request.ids)
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
         runtime = executor.start(job, say_nothing)
@@ -384,3 +377,9 @@ def forecast(
             return Spending.resume(manifest, run.certificates()).forecast(left)
         spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
         return spending.forecast(left)
+
+
+def _left_of(run: Run, plan: Plan, ids: Sequence[int]) -> list[int]:
+    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
+    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
+    return [id for id in ids if id not in done]
