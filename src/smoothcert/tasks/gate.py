@@ -19,7 +19,7 @@ from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
@@ -135,12 +135,7 @@ def gate(
     if baseline is None and isinstance(named, Mapping) and "run" in named:
         baseline = folder / str(named["run"])
     run = open_run(run)
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet: there is nothing to check",
-            run=run.path,
-        )
+    check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
     subject = _Subject(_without_copies(run), confidence, baseline, places)
     rules = [*_completeness(run)]
