@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert._registry import LATER, formerly
@@ -202,9 +202,7 @@ class TwoStagePlan(Plan):
         return self.alpha / (2 * (RIVALS + 1) if self.version == 1 else 2)
 
     @abstractmethod
-    def after_pilot(
-        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         """How many samples are drawn after the pilot.
 
         Args:
@@ -261,7 +259,7 @@ class TwoStagePlan(Plan):
         rest = bounds.one_minus_up(own)
         return np.where(drawn > 0, np.minimum(groups.max(axis=-1), rest), 1.0)[()]
 
-    def _upper_of_each(self, state: Tally, votes: NDArray[np.int64]) -> Any:
+    def _upper_of_each(self, state: Tally, votes: Counts) -> Any:
         """U of each rival, from its votes (..., rivals)."""
         samples = np.maximum(state.drawn, 1)[..., None]
         return bounds.upper_bound(votes, samples, alpha=self.level_of_rivals)

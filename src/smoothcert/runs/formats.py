@@ -42,7 +42,7 @@ from smoothcert.runs.results import (
     usual_radii,
 )
 from smoothcert.runs.run import open_run
-from smoothcert.runs.words import all_together
+from smoothcert.runs.words import all_together, what_to_deploy
 from smoothcert.statistics.metrics import round_down
 
 Source: TypeAlias = Results | str | Path
@@ -74,12 +74,11 @@ _DATA_SETS = {
 }
 
 
-def read_results(path: Source, *, radius: float | None = None) -> Results:
+def read_results(path: Source) -> Results:
     """Read a run's folder, a file that `write_results` wrote, or a published log.
 
     Args:
         path: The folder or file. Results stay as they are.
-        radius: The radius that was tested, for a log that only says whether it was proved.
     """
     if isinstance(path, Results):
         return path
@@ -99,7 +98,7 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
             path=path,
         )
     if path.suffix not in _READERS:
-        return read_log(path, radius=radius)
+        return read_log(path)
     try:
         return _read_export(path)
     except (OSError, InvalidInput) as error:
@@ -126,20 +125,20 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
-    tested = meta.get("tested")  # version 1 wrote a single number
-    check_type(tested, float | list[float] | None)
+    claimed = meta.get("claimed")
+    check_type(claimed, list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
-        tested=None if tested is None else tuple(np.atleast_1d(tested).tolist()),
+        claimed=claimed and tuple(claimed),
         path=path,
         **columns,
     )
 
 
-def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
+def collect(results: Source | Sequence[Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
@@ -147,14 +146,13 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
     Args:
         results: Runs and other results, or their folders and files. Equal names are replaced by the
             ends of the paths.
-        radius: The radius that was tested, for logs that only say whether it was proved.
     """
     sources: list[Any] = [results]
     if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r, radius=radius) for r in sources])
+    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -299,8 +297,8 @@ def _settings(results: Results) -> dict[str, Any]:
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
-    if results.tested is not None:
-        settings["tested"] = list(results.tested)
+    if results.claimed is not None:
+        settings["claimed"] = list(results.claimed)
     return settings
 
 
@@ -436,6 +434,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
         "caveat": caveat,
         "text": _markdown_text,
         "all_together": all_together,
+        "what_to_deploy": what_to_deploy,
     }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(r=results, rows=rows, **values).encode()

@@ -61,8 +61,8 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
-        tested: The only radii that were tested, where the plan does not say them: of a published log
-            that says whether one was proved, or of a question.
+        claimed: The only radii at which the answer to a question is claimed, where its plan measures
+            radii.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
@@ -82,7 +82,7 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
-    tested: tuple[float, ...] | None = None
+    claimed: tuple[float, ...] | None = None
     path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
@@ -243,7 +243,7 @@ class Results:
 
     @property
     def tried(self) -> int:
-        """All inputs that could get a wrong certificate: also those without one, unfinished or unreadable."""
+        """How many inputs could get a wrong certificate, also unfinished and unreadable ones."""
         return self.asked + self.left_out
 
     @property
@@ -258,7 +258,7 @@ class Results:
 
     @cached_property
     def largest_radius(self) -> float | None:
-        """The radius of unanimous votes at the ceiling, which no radius exceeds; None if it is unknown or infinite."""
+        """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
         plan = self.certified_by
         if plan is None or self.noise is None:
             return None
@@ -275,8 +275,8 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that the plan decides; None if it measures the radius."""
-        if self.tested is not None or self.certified_by is None:
-            return self.tested
+        if self.claimed is not None or self.certified_by is None:
+            return self.claimed
         return self.certified_by.radii
 
     @property
@@ -434,7 +434,7 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
 
 
 def p_correct(results: Results) -> NDArray[np.float64]:
-    """`p` where it is the share of votes for the label, and 0 where another class or none is certified.
+    """`p` where it is about the label, and 0 where another class or none is certified.
 
     Without any labels, this is `p` itself.
     """
@@ -467,7 +467,8 @@ def least_certificate(
 ) -> tuple[float, float] | None:
     """The smallest radius that an input can get, and the probability of the class that it needs.
 
-    None if a majority is enough. It is not if radii have steps, or if the plan decides other `radii`.
+    None if a majority is enough. It is not if radii have steps, or if the plan decides other
+    `radii`.
     """
     if noise is None:
         return None
@@ -490,7 +491,7 @@ def asked_for(results: Results) -> str | None:
 
 
 def certified_radii(results: Results) -> dict[str, float] | None:
-    """The smallest, median and mean radius of the inputs that have a certificate, if any has one."""
+    """The smallest, median and mean radius of the inputs that have a certificate, if any."""
     radii = results.radius[~results.abstained]
     if not len(radii):
         return None
@@ -502,7 +503,7 @@ def certified_radii(results: Results) -> dict[str, float] | None:
 
 
 def check_finished(results: Results) -> None:
-    """Refuse results whose certified accuracy is unknown: inputs are left, or labels are missing."""
+    """Refuse results without certified accuracy: inputs are left, or labels are missing."""
     if not len(results) or len(results) < results.asked:
         raise InvalidInput(
             "not-finished",

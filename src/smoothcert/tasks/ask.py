@@ -113,7 +113,7 @@ def answered(run: Run, question: Question) -> list[Results]:
                 manifest=_manifest(run, asked, level),
             ),
             plan=asked,
-            tested=None if asked.radii else question.radii,
+            claimed=None if asked.radii else question.radii,
         )
         for level, certificates in zip(question.levels, kept, strict=True)
     ]

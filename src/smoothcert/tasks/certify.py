@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from smoothcert._agreement import same_votes
+from smoothcert._answers import same_votes
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import (
@@ -31,6 +31,7 @@ from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.coverage import caveat
+from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
@@ -39,7 +40,7 @@ from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
-from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
+from smoothcert.tasks.survey import Forecast, forecast_of
 
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
@@ -53,6 +54,14 @@ def certify(
     labels: Any = None,
     *,
     plan: Plan | None = None,
+    radii: Sequence[float] | None = None,
+    method: str | None = None,
+    protocol: Literal["cohen", "iss"] | None = None,
+    samples: int | None = None,
+    known_labels: bool = False,
+    decline: float | None = None,
+    bound: Bound | None = None,
+    alpha: float | None = None,
     budget: float | None = None,
     minutes: float | None = None,
     since: float | None = None,
@@ -75,8 +84,16 @@ def certify(
             `datasets.Dataset`. See `as_dataset`.
         labels: The labels, if `data` holds only inputs, or others. To give both to `audit` again,
             write `data=(data, labels)`.
-        plan: How many samples an input gets. Default: input-specific sampling with its defaults,
-            or `Price` with a budget.
+        plan: How many samples an input gets, as an object. The next arguments describe it in the
+            words of the command line. Default: input-specific sampling, or `Price` with a budget.
+        radii: Radii to decide. With a method or a budget, they are only shown.
+        method: "radii", "input-specific", "fixed", "price" or "exact", as `--method`.
+        protocol: "cohen" for what papers do, "iss" for input-specific sampling as published.
+        samples: The ceiling: the most samples that a certificate rests on.
+        known_labels: Whether to certify the label itself instead of the predicted class.
+        decline: How much radius input-specific sampling may lose.
+        bound: "binary" bounds the class alone, as papers do; "runner-up" certifies more.
+        alpha: The largest probability that one certificate is wrong.
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the
             ceiling of another plan.
         minutes: Minutes for all inputs together, start-up included. What is left of them before
@@ -98,24 +115,35 @@ def certify(
         executor: Where to compute. Default: in this process.
         progress: Called with what happens. Default: a bar or lines on stderr; `Progress()` is
             silent. Trackers, alone or in a list, are called beside the default. It needs `out`.
-        **settings: The settings of `Smoothed`, where `model` is not one: `noise=` or `sigma=`,
-            `weights=`, `device=` and so on.
+        **settings: Further settings of the plan, such as `pilot=` and `give_up=`, and those of
+            `Smoothed`, where `model` is not one: `noise=` or `sigma=`, `weights=`, `device=`.
 
     Returns:
         The results. With `out`, they are a `Run`.
     """
     request = Request.of(
+        "certify",
         model,
         data,
         labels,
-        settings,
         plan=plan,
-        budget=Budget.of(budget, minutes, since),
+        radii=radii,
+        method=method,
+        protocol=protocol,
+        samples=samples,
+        known_labels=known_labels,
+        decline=decline,
+        bound=bound,
+        alpha=alpha,
+        budget=budget,
+        minutes=minutes,
+        since=since,
         joint=joint,
-        shard=shard,
         ids=ids,
         skip=skip,
         limit=limit,
+        shard=shard,
+        **settings,
     )
     warning = caveat(request.plan)
     if warning is not None:
@@ -130,14 +158,14 @@ def certify(
             )
         return _certify_in_memory(request, executor)
     request.check_can_be_kept()
-    display = choose_progress(progress)
+    display = choose_progress(progress, radii=request.radii)
     with executor or LocalExecutor() as executor, open_writer(out) as run:
         job, manifest = request.settle(executor, run.recorded)
         run.begin(manifest)
         job = replace(job, begun=run.votes_to_continue(request.ids))
         left = run.left(request.ids)
-        display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
         try:
+            display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
             for message in _first_messages(request, job, run):
                 display.say(phrase(message, command=display.command))
             if left:
@@ -151,7 +179,10 @@ def certify(
 
 
 def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
-    """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
+    """Certificates that nobody keeps on disk.
+
+    Their noise is not that of a run with the same seed.
+    """
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(
@@ -262,13 +293,8 @@ def _spending(
     executor: Executor,
     display: Progress,
 ) -> Spending | OnePlan:
-    """What decides about the plan of each input, new or as recorded. A new run gets a forecast."""
+    """What decides about the plan of each input, new or as recorded."""
     if budget is None:
-        forecast = None
-        if run.recorded is None:
-            forecast = forecast_of_long_run(executor, job, left)
-        if forecast is not None:
-            display.say(f"forecast: {forecast}")
         return OnePlan(job.plan)
     if run.manifest.spending is not None:
         return Spending.resume(run.manifest, run.certificates())
@@ -315,67 +341,45 @@ def forecast(
     data: Any,
     labels: Any = None,
     *,
-    plan: Plan | None = None,
-    budget: float | None = None,
-    minutes: float | None = None,
-    since: float | None = None,
-    joint: bool = False,
     out: str | Path | None = None,
-    shard: str | tuple[int, int] | None = None,
     executor: Executor | None = None,
     progress: Progress | Sequence[Progress] | None = None,
-    ids: str | Sequence[int] | None = None,
-    skip: int | None = None,
-    limit: int | None = None,
-    **settings: Any,
+    **arguments: Any,
 ) -> Forecast:
     """What `certify` with the same arguments would cost, from a few noisy copies of some inputs.
 
-    All arguments are those of `certify`. Of a run in `out`, it forecasts the rest; `progress` is
-    ignored.
+    Args:
+        model: As for `certify`.
+        data: As for `certify`.
+        labels: As for `certify`.
+        out: The folder of a run whose rest is forecast.
+        executor: Where to compute. Default: in this process.
+        progress: Ignored.
+        **arguments: All other arguments of `certify`.
     """
-    request = Request.of(
-        model,
-        data,
-        labels,
-        settings,
-        plan=plan,
-        budget=Budget.of(budget, minutes, since),
-        joint=joint,
-        shard=shard,
-        ids=ids,
-        skip=skip,
-        limit=limit,
-    )
-    run = None if out is None else _begun_run(Path(out))
+    request = Request.of("forecast", model, data, labels, **arguments)
+    run = None
+    if out is not None and (Path(out) / FILE).is_file():
+        run = open_run(out)
     with executor or LocalExecutor() as executor:
-        job, manifest = request.settle(executor, None if run is None else run.manifest)
+        # A run without certificates has no settings to keep.
+        job, manifest = request.settle(executor, run.manifest if run else None)
         left = request.ids
-        if run is not None:
+        if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            earlier = job.plan.earlier_plans
-            done = {c.id for c in run.certificates() if c.plan not in earlier}
-            left = [id for id in left if id not in done]
+            left = _left_of(run, job.plan, request.ids)
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
-        batch = executor.start(job, say_nothing).batch
+        runtime = executor.start(job, say_nothing)
         if request.budget is None:
             return forecast_of(executor, job, left, share=_FORECAST_SHARE)
-        if run is not None and manifest.spending is not None:
+        if run and manifest.spending is not None:
             return Spending.resume(manifest, run.certificates()).forecast(left)
-        return Spending.begin(request.budget, job, left, executor, batch=batch).forecast(left)
+        spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
+        return spending.forecast(left)
 
 
-def _begun_run(folder: Path) -> Run | None:
-    """The run in a folder; None if it has no certificates."""
-    if folder.is_file():
-        raise InvalidInput(
-            "not-a-folder",
-            "cannot write into {folder}: it is a file; choose another {out}",
-            folder=folder,
-            out=setting("out", "DIR"),
-        )
-    if not (folder / FILE).is_file():
-        return None
-    run = open_run(folder)
-    return run if len(run) else None
+def _left_of(run: Run, plan: Plan, ids: Sequence[int]) -> list[int]:
+    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
+    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
+    return [id for id in ids if id not in done]

@@ -278,7 +278,7 @@ def _validate(step: Step, recipe: Recipe, data: DeviceData) -> float:
     total = torch.zeros((), dtype=torch.double, device=device)
     valid = torch.ones((), dtype=torch.bool, device=device)
     for index in torch.split(torch.arange(len(data), device=device), batch):
-        x = data.batch(index)
+        x = step.transformed(data.batch(index))
         with step.autocast():
             outputs = method.outputs(validated.module, x)
         valid &= (outputs < math.inf).all()  # a logit may be -inf, but not NaN or inf

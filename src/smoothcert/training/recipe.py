@@ -11,6 +11,7 @@ from typing import Any, cast
 from smoothcert import _check
 from smoothcert._registry import describe
 from smoothcert.models.architectures import bundled_name
+from smoothcert.noises.transformed import Transformed
 from smoothcert.training.methods.base import Method
 
 _ONECYCLE_WARM_UP = 0.3  # the share of the steps in which the rate rises
@@ -71,6 +72,8 @@ class Recipe:
         momentum: The momentum of SGD, or of the first moment of AdamW.
         weight_decay: The factor of the L2 penalty of SGD, or of the weight decay of AdamW.
         seed: Determines the first weights, the order of the inputs, the augmentation and the noise.
+        transformation: Each picture is turned or zoomed by a random amount up to its largest one, and
+            masked, before noise is added. Its own noise is that of the method.
 
     >>> from smoothcert.training import Consistency, Recipe
     >>> Recipe("cifar_resnet110", Consistency.published(0.5), epochs=60).architecture
@@ -86,6 +89,7 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     seed: int = 0
+    transformation: Transformed | None = None
 
     def __post_init__(self) -> None:
         if ":" not in self.architecture:  # a bundled network; others come as a classifier
@@ -105,9 +109,10 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """All settings in one flat dictionary, with the name and the constants of the method."""
         settings = asdict(self) | {"method": self.method.name} | asdict(self.method)
-        settings.pop("noise", None)
-        if self.method.noise is not None:
-            settings["noise"] = json.dumps(describe(self.method.noise))
+        for name, noise in (("noise", self.method.noise), ("transformation", self.transformation)):
+            settings.pop(name, None)
+            if noise is not None:
+                settings[name] = json.dumps(describe(noise))
         return settings
 
     def rate(self, done: float) -> float:

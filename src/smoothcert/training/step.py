@@ -15,13 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.compilation import capture
 from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import BasicBlock
 from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.device_data import DeviceData, augment
-from smoothcert.training.methods.base import Trainee
+from smoothcert.training.methods.base import Method, Objective, Trainee
 from smoothcert.training.recipe import Recipe
+from smoothcert.transformations.pictures import transform_at_random
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,16 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> Optimizer:
     return optimizer
 
 
+def _check_objective(method: Method, objective: object) -> None:
+    """Refuse what the method of a user returns if it is not a scalar loss, with outputs."""
+    if not isinstance(objective, Objective) or objective.loss.ndim:
+        raise InvalidInput(
+            "not-an-objective",
+            "{kind}.objective must return an Objective: a loss, which is a scalar, and the outputs",
+            kind=type(method).__name__,
+        )
+
+
 class Step:
     """One training step: read a batch from the device's memory, augment it, update the weights.
 
@@ -92,6 +105,7 @@ class Step:
         self.module = trainee.module
         self.trained = trainee.trained
         self.method = recipe.method
+        self.transformation = recipe.transformation
         self.data = data
         memory_format = runtime.memory_format(data.shape)
         self.module.to(runtime.torch_device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -142,11 +156,18 @@ class Step:
         self.optimizer.param_groups[0]["lr"].fill_(rate)
         self._run()
 
+    def transformed(self, x: Tensor) -> Tensor:
+        """A batch, transformed at random if the recipe says so."""
+        if self.transformation is None:
+            return x
+        return transform_at_random(x, self.transformation)
+
     def _compute(self) -> None:
         labels = self.data.labels[self._index]
-        x = augment(self.data.batch(self._index))
-        with self.autocast():
+        x = self.transformed(augment(self.data.batch(self._index)))
+        with self.autocast(), naming_user_errors():
             objective = self.method.objective(self.module, x, labels, self.epoch)
+        _check_objective(self.method, objective)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(objective.loss)
         self.optimizer.step()

@@ -1,0 +1,185 @@
+"""Noise on top of a transformation of pictures: what is certified is an interval of angles or zooms.
+
+A transformation T(x, a) reads each pixel at another position: with the centre of the picture as 0
+and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and angle
+of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around the
+centre that never reads from outside of the picture.
+
+No single probability proves an angle, so these noises have no `radius(p)`: the plan `Walk` decides
+radii of the noise below at many centres, which together cover the interval.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import pi
+from typing import Any, ClassVar, NoReturn, Self
+
+from numpy.typing import ArrayLike
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput, either
+from smoothcert.noises.base import Draw, Noise
+
+
+@dataclass(frozen=True)
+class Transformed(Noise):
+    """Base of transformations of pictures under a smoothing noise in l2.
+
+    Args:
+        noise: The noise that is added to transformed pictures.
+        largest: No amount beyond this is certified.
+    """
+
+    noise: Noise
+    largest: float
+    unit: ClassVar[str]
+    """The unit of an amount, as in "degrees"."""
+    direction: ClassVar[complex]
+    """Where a position moves when the amount grows or shrinks, relative to the position itself."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, Noise) or self.noise.norm != "l2" or self.noise.grid:
+            raise InvalidInput(
+                "not-for-transformations",
+                "{transformation} needs a noise in l2 that is not on a grid, as in {example}, got "
+                "{noise}",
+                transformation=type(self).__name__,
+                example=either(f"{type(self).__name__}(Gaussian(0.5))", "--sigma 0.5"),
+                noise=self.noise,
+            )
+        _check.fields(self, _check.between, "largest", low=0, high=self.limit)
+
+    @property
+    @abstractmethod
+    def limit(self) -> float:
+        """`largest` must be below this."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> float:
+        """The radius of the disk that is kept, as a share of half of the shorter side."""
+
+    @abstractmethod
+    def polar(self, amount: Any) -> tuple[Any, Any]:
+        """Modulus and angle of m(a).
+
+        Args:
+            amount: The amounts a, as an array or a tensor.
+        """
+
+    @abstractmethod
+    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+        """How far a position at distance 1 moves on the way from one amount to another, at most;
+        and by how many radians its direction turns.
+
+        Args:
+            centre: The one amount.
+            end: The other one.
+        """
+
+    @property
+    def draw(self) -> Draw:
+        return self.noise.draw
+
+    @property
+    def deviation(self) -> float:
+        return self.noise.deviation
+
+    @property
+    def drawing_error(self) -> float:
+        return self.noise.drawing_error
+
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """The curve of the noise, with a radius in l2."""
+        return self.noise.trade_off(radius, b)
+
+    def radius(self, p: ArrayLike) -> NoReturn:
+        raise self._no_radius()
+
+    def probability(self, radius: ArrayLike) -> NoReturn:
+        raise self._no_radius()
+
+    def for_size(self, size: int) -> Self:
+        self.noise.for_size(size)  # this checks it: the noise itself does not depend on the size
+        return self
+
+    def _no_radius(self) -> InvalidInput:
+        return InvalidInput(
+            "needs-walk",
+            "one probability proves no interval of {norm}: use {walk}",
+            norm=self.norm,
+            walk=either("the plan Walk([...])", "--method walk"),
+        )
+
+
+@dataclass(frozen=True)
+class Rotation(Transformed):
+    """Turn a picture about its centre by some degrees, and add the noise.
+
+    Args:
+        noise: The noise that is added to turned pictures, in l2.
+        largest: The largest angle in degrees.
+
+    >>> from smoothcert.noises import Gaussian
+    >>> Rotation(Gaussian(0.25)).norm
+    'rotation (degrees)'
+    """
+
+    largest: float = 30.0
+    norm: ClassVar[str] = "rotation (degrees)"
+    unit: ClassVar[str] = "degrees"
+    direction: ClassVar[complex] = 1j
+    limit = 180.0
+    kept = 1.0
+
+    def polar(self, amount: Any) -> tuple[Any, Any]:
+        return 0 * amount + 1, -pi / 180 * amount
+
+    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+        angle = pi / 180 * abs(end - centre)
+        return angle, angle
+
+    def certified_change(self, limit: str) -> str:
+        return (
+            f"rotation of the picture within its disk by at most {limit} degrees, with bilinear "
+            "interpolation,"
+        )
+
+
+@dataclass(frozen=True)
+class Zoom(Transformed):
+    """Enlarge or shrink a picture by some percent, and add the noise.
+
+    Args:
+        noise: The noise that is added to zoomed pictures, in l2.
+        largest: The largest zoom in percent. Shrunk by as much, the picture still fills the disk
+            that is kept.
+    """
+
+    largest: float = 20.0
+    norm: ClassVar[str] = "zoom (percent)"
+    unit: ClassVar[str] = "percent"
+    direction: ClassVar[complex] = 1
+    limit = 100.0
+
+    @property
+    def kept(self) -> float:
+        return 1 - self.largest / 100
+
+    def polar(self, amount: Any) -> tuple[Any, Any]:
+        return 1 / (1 + amount / 100), 0 * amount
+
+    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+        return abs(1 / (1 + end / 100) - 1 / (1 + centre / 100)), 0 * centre
+
+    def certified_change(self, limit: str) -> str:
+        return (
+            f"zoom of the picture within its disk by at most {limit} percent, with bilinear "
+            "interpolation,"
+        )
+
+
+TRANSFORMATIONS = {"rotation": Rotation, "zoom": Zoom}
+"""Transformations by their names on the command line."""

@@ -1,0 +1,81 @@
+"""Pictures that are turned or zoomed: T(x, a), with bilinear interpolation inside of a disk.
+
+The pixel at z takes the value of the picture at z * m(a), where positions are complex numbers and
+the centre of the picture is 0. Pixels outside of the disk are 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.transformed import Transformed
+
+_EDGE = 1e-9
+"""In pixels. The disk is smaller by this, so that rounding reads nothing outside of the picture."""
+
+
+class Grid(NamedTuple):
+    """The pixels of a picture."""
+
+    positions: Tensor
+    """Where each pixel is (height, width), as complex numbers around the centre."""
+    inside: Tensor
+    """Whether it lies in the disk that is kept."""
+
+
+def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -> Grid:
+    """The pixels of pictures of a shape, in the precision and on the device of `like`."""
+    if len(shape) != 3 or min(shape[1:]) < 2:
+        raise InvalidInput(
+            "not-pictures",
+            "{transformation} needs pictures of shape (channels, height, width), got {shape}",
+            transformation=transformation.norm,
+            shape=shape,
+        )
+    height, width = shape[1:]
+    rows = torch.arange(height, dtype=like.dtype, device=like.device) - (height - 1) / 2
+    columns = torch.arange(width, dtype=like.dtype, device=like.device) - (width - 1) / 2
+    x = columns.expand(height, width)
+    y = rows[:, None].expand(height, width)
+    positions = torch.complex(x, y)
+    kept = transformation.kept * (min(height, width) - 1) / 2
+    return Grid(positions, positions.abs() <= kept - _EDGE)
+
+
+def transform(x: Tensor, transformation: Transformed, amounts: Tensor) -> Tensor:
+    """T(x, a) for pictures (n, channels, height, width), in the precision of the amounts.
+
+    Args:
+        x: The pictures.
+        transformation: What is done to them.
+        amounts: By how much each is transformed (n).
+    """
+    grid = grid_of(tuple(x.shape[1:]), transformation, amounts)
+    modulus, angle = transformation.polar(amounts)
+    at = grid.positions * torch.polar(modulus, angle)[:, None, None]
+    height, width = x.shape[2:]
+    v = at.imag + (height - 1) / 2
+    u = at.real + (width - 1) / 2
+    row = v.floor().clamp(0, height - 2)
+    column = u.floor().clamp(0, width - 2)
+    down = (v - row)[:, None]
+    right = (u - column)[:, None]
+    first = (row * width + column).long().flatten(1)[:, None].expand(-1, x.shape[1], -1)
+    values = x.to(amounts.dtype).flatten(2)
+
+    def corner(offset: int) -> Tensor:
+        return values.gather(2, first + offset).view(x.shape)
+
+    top = corner(0) * (1 - right) + corner(1) * right
+    bottom = corner(width) * (1 - right) + corner(width + 1) * right
+    return (top * (1 - down) + bottom * down) * grid.inside
+
+
+def transform_at_random(x: Tensor, transformation: Transformed) -> Tensor:
+    """Each picture transformed by a random amount up to the largest one, for training."""
+    share = 2 * torch.rand(len(x), device=x.device) - 1
+    return transform(x, transformation, transformation.largest * share)
