@@ -26,7 +26,7 @@ _SUM_MARGIN = 1e-6
 class Wealth(NamedTuple):
     """What a plan keeps between looks, for bets against rivals in any shape (...)."""
 
-    own: Array
+    leader: Array
     """Votes of the class so far (...)."""
     rival: Array
     """Votes of its rival (...)."""
@@ -49,7 +49,7 @@ def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
 def update(
     table: Tangents,
     wealth: Wealth,
-    own: ArrayLike,
+    leader: ArrayLike,
     rival: ArrayLike,
     drawn: ArrayLike,
     *,
@@ -61,21 +61,21 @@ def update(
     Args:
         table: From `tangents`.
         wealth: Wealth before them.
-        own: New votes of the class (...).
+        leader: New votes of the class (...).
         rival: New votes of its rival (...).
         drawn: New samples (...).
         alpha: The largest probability to beat a rival wrongly.
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a
             ceiling.
     """
-    a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
+    a, b, n = (np.asarray(part, float) for part in (leader, rival, drawn))
     gain = sum(
         votes[..., None] * payoff
         for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True)
     )
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
-    votes = wealth.own + a, wealth.rival + b, wealth.drawn + n
+    votes = wealth.leader + a, wealth.rival + b, wealth.drawn + n
     if not np.any(look):
         return Wealth(*votes, grown, wealth.bet)
     changed = np.asarray(look)[..., None]
@@ -151,14 +151,14 @@ def update_histories(
     parents = []
     new = []
     sizes = []
-    for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
+    for (rows, _), first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
         keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
         joined: int | None = (
             None  # rivals that are beaten at every radius need no rows of their own
         )
         now = {}
         for rival in {**rows, **added}:
-            if rival != own:
+            if rival != leader:
                 row = first + rows.get(rival, 0)
                 if beaten[row]:
                     joined = row if joined is None else joined
@@ -171,10 +171,11 @@ def update_histories(
         parents += [row for row, _ in keys]
         new += [count for _, count in keys]
     repeats = np.asarray(sizes)
-    own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
+    leader_votes = [added.get(leader, 0) for added, leader in zip(votes, chosen, strict=True)]
     split = _map(lambda part: part.take(parents, axis=0), together)
     a, n, looks = (
-        np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look)
+        np.repeat(np.broadcast_to(part, len(repeats)), repeats)
+        for part in (leader_votes, drawn, look)
     )
     grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
     if radii is not None:
@@ -201,7 +202,7 @@ def outcome(
 ) -> Outcome:
     """What the bets of several inputs have shown; `ceiling` is that of each of them."""
     wealth, starts = _stacked(histories)
-    sizes = np.diff(starts, append=len(wealth.own))
+    sizes = np.diff(starts, append=len(wealth.leader))
     stop = hopeless(
         wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
     )
@@ -216,12 +217,12 @@ def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:
     """The rows of several inputs, one below the other, and where each input begins."""
     if len(histories) == 1:
         return histories[0].wealth, np.zeros(1, int)
-    starts = np.cumsum([0, *(len(one.wealth.own) for one in histories[:-1])])
+    starts = np.cumsum([0, *(len(one.wealth.leader) for one in histories[:-1])])
     return _map(lambda *parts: np.concatenate(parts), *(one.wealth for one in histories)), starts
 
 
 def _map(function: Callable[..., Array], *wealth: Wealth) -> Wealth:
     """Apply a function to every array."""
-    own, rivals, drawn, grown, bets = zip(*wealth, strict=True)
+    leader, rivals, drawn, grown, bets = zip(*wealth, strict=True)
     bet = Bet(*(function(*parts) for parts in zip(*bets, strict=True)))
-    return Wealth(function(*own), function(*rivals), function(*drawn), function(*grown), bet)
+    return Wealth(function(*leader), function(*rivals), function(*drawn), function(*grown), bet)
