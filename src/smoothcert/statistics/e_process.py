@@ -152,20 +152,8 @@ def update_histories(
     new = []
     sizes = []
     for (rows, _), first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
-        keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
-        joined: int | None = (
-            None  # rivals that are beaten at every radius need no rows of their own
-        )
-        now = {}
-        for rival in {**rows, **added}:
-            if rival != leader:
-                row = first + rows.get(rival, 0)
-                if beaten[row]:
-                    joined = row if joined is None else joined
-                    key = (joined, 0)
-                else:
-                    key = (row, added.get(rival, 0))
-                now[rival] = keys.setdefault(key, len(keys))
+        rivals = {c: first + rows.get(c, 0) for c in {**rows, **added} if c != leader}
+        now, keys = _rows_after(rivals, added, first, beaten)
         maps.append(now)
         sizes.append(len(keys))
         parents += [row for row, _ in keys]
@@ -186,6 +174,28 @@ def update_histories(
         Histories(rows, _map(lambda part, i=end - size, j=end: part[i:j], grown))
         for rows, size, end in zip(maps, sizes, ends, strict=True)
     ]
+
+
+def _rows_after(
+    rivals: Mapping[int, int], added: Mapping[int, int], first: int, beaten: Sequence[bool]
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """The new row of each rival, and the old row and the new votes of each new row.
+
+    Rivals that are beaten at every radius need no rows of their own, so they share one.
+
+    Args:
+        rivals: The old row of each rival.
+        added: New votes by class.
+        first: The old row of all other classes.
+        beaten: Whether the rivals of each old row are beaten at every radius.
+    """
+    rows: dict[tuple[int, int], int] = {(first, 0): 0}
+    shared = next(((row, 0) for row in rivals.values() if beaten[row]), (first, 0))
+    now = {}
+    for rival, row in rivals.items():
+        key = shared if beaten[row] else (row, added.get(rival, 0))
+        now[rival] = rows.setdefault(key, len(rows))
+    return now, list(rows)
 
 
 class Outcome(NamedTuple):
