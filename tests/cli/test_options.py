@@ -51,7 +51,7 @@ def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, exp
             "option-of-another-method",
             {"option": "pilot-use", "method": "radii"},
         ),
-        ({"method": "radii"}, "no-radii", {"method": "radii"}),
+        ({"method": "radii"}, "missing-setting", {"method": "radii", "missing": "radii"}),
         (
             {"method": "radii", "radii": "0,far"},
             "not-numbers",

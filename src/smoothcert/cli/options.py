@@ -310,11 +310,21 @@ class PlanOptions(Group):
 
     def build(self, *, budget: bool = False) -> sc.Plan:
         """The plan that the options describe, without its price if a budget will set it."""
+        from smoothcert import _check
+
         method = self.method or ("price" if budget else "input-specific")
         plans = _plans()
         cls = class_named("--method", method, plans)
         parameters = _parameters_of(cls)
-        settings = self._settings_for(method, parameters)
+        settings = {
+            name: value
+            for name, value in self.settings().items()
+            if value is not None and value is not False and name not in ("method", "radii")
+        }
+        if self.pilot is not None:  # a plan takes 0 for its default
+            settings["pilot"] = _check.whole("pilot", self.pilot, least=1)
+        if self.radii is not None and "radii" in parameters:  # else they are only shown
+            settings["radii"] = tuple(numbers("--radii", self.radii))
         if budget and "price" in parameters:
             settings.setdefault("price", 0.0)
         for name in settings:
@@ -327,52 +337,17 @@ class PlanOptions(Group):
                     owners=" or ".join(owners),
                     method=method,
                 )
-        self._check_complete(method, parameters, settings)
+        for name, parameter in parameters.items():
+            is_needed = name == "radii" or parameter.default is parameter.empty
+            if is_needed and name not in settings:
+                raise InvalidInput(
+                    "missing-setting",
+                    "--method {method} needs --{missing}",
+                    method=method,
+                    missing=name,
+                )
         plan: sc.Plan = cls(**settings)
         return plan
-
-    def _settings_for(
-        self, method: str, parameters: dict[str, inspect.Parameter]
-    ) -> dict[str, Any]:
-        """The options that the user gave, as settings of a plan."""
-        from smoothcert import _check
-
-        settings = {
-            name: value
-            for name, value in self.settings().items()
-            if value is not None and value is not False and name not in ("method", "radii")
-        }
-        if self.pilot is not None:  # a plan takes 0 for its default
-            settings["pilot"] = _check.whole("pilot", self.pilot, least=1)
-        if "radii" not in parameters:
-            return settings  # they are only shown
-        if self.radii is None:
-            raise InvalidInput(
-                "no-radii",
-                "--method {method} needs --radii, as in --radii 0,0.25,0.5",
-                method=method,
-            )
-        settings["radii"] = tuple(numbers("--radii", self.radii))
-        return settings
-
-    def _check_complete(
-        self, method: str, parameters: dict[str, inspect.Parameter], settings: dict[str, Any]
-    ) -> None:
-        """Check that no setting without a default is missing."""
-        missing = [
-            name
-            for name, parameter in parameters.items()
-            if parameter.default is parameter.empty and name not in settings
-        ]
-        if missing:
-            has_option = hasattr(self, missing[0])
-            raise InvalidInput(
-                "missing-setting",
-                "--method {method} needs {missing}: {how}",
-                method=method,
-                missing=", ".join(missing),
-                how=f"give --{missing[0]}" if has_option else "use it from Python",
-            )
 
     def shown_radii(self) -> list[float] | None:
         """The radii to show certified accuracy at, in increasing order; None without --radii."""
