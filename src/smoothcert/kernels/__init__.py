@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from smoothcert._agreement import OtherAnswers, Reference
+from smoothcert._agreement import OtherAnswers, Outputs, Reference
 from smoothcert.device.acceleration import Declined, KernelClassifier
 from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
 from smoothcert.device.setup import SetupClock
@@ -40,7 +40,7 @@ _COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
 @torch.no_grad()
 def accelerate(
     module: nn.Module,
-    plain: Callable[[Tensor], Tensor],
+    plain: Outputs,
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None],
