@@ -94,19 +94,22 @@ class DecidingPlan(Plan):
                 raise InvalidInput(
                     "radius-never-proved",
                     "{noise} proves no radius above {largest:g}, whatever the number of samples, "
-                    "got {radius:g}: use smaller radii",
+                    "got {radius:g}: use smaller radii, or only show them with {other}",
                     noise=noise,
                     largest=min(float(noise.certified_radius(1.0)), radius),
                     radius=radius,
+                    other=setting("method", "input-specific"),
                 )
             raise InvalidInput(
                 "too-few-samples",
                 "a radius above {radius:g} can never be proved with {samples:,} samples at alpha "
-                "{alpha:g} under {noise}: use more samples or smaller radii",
+                "{alpha:g} under {noise}: use more samples or smaller radii, or only show them "
+                "with {other}",
                 radius=radius,
                 samples=self.samples,
                 alpha=self.alpha,
                 noise=noise,
+                other=setting("method", "input-specific"),
             )
         return self
 

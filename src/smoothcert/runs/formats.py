@@ -74,12 +74,11 @@ _DATA_SETS = {
 }
 
 
-def read_results(path: Source, *, radius: float | None = None) -> Results:
+def read_results(path: Source) -> Results:
     """Read a run's folder, a file that `write_results` wrote, or a published log.
 
     Args:
         path: The folder or file. Results stay as they are.
-        radius: The radius that was tested, for a log that only says whether it was proved.
     """
     if isinstance(path, Results):
         return path
@@ -99,7 +98,7 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
             path=path,
         )
     if path.suffix not in _READERS:
-        return read_log(path, radius=radius)
+        return read_log(path)
     try:
         return _read_export(path)
     except (OSError, InvalidInput) as error:
@@ -126,34 +125,31 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
-    check_type(meta.get("tested"), float | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
-        tested=meta.get("tested"),
         path=path,
         **columns,
     )
 
 
-def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
+def collect(results: Source | Sequence[Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names are replaced by the
-            ends of the paths.
-        radius: The radius that was tested, for logs that only say whether it was proved.
+        results: Runs and other results, or their folders and files. Equal names get the
+            names of their folders.
     """
     sources: list[Any] = [results]
     if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r, radius=radius) for r in sources])
+    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -171,27 +167,18 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
-    """The same results with different names: equal ones are replaced by the ends of the paths."""
-    named: list[Results] = []
-    for result in results:
-        same = [other for other in results if other is not result and other.name == result.name]
-        name = result.name
-        if same and result.path is not None:
-            name = _end_of_path(result.path, [str(other.path) for other in same])
-        before = sum(name == other.name for other in named)
-        if before:
-            name = f"{name} ({before + 1})"
-        named.append(replace(result, name=name))
-    return named
+    """The same results with different names: equal ones get their folders, or numbers."""
+    names = _numbered([result.name for result in results])
+    if names != [result.name for result in results]:
+        in_folders = [r.name if r.path is None else str(Path(*r.path.parts[-2:])) for r in results]
+        names = _numbered(in_folders)
+    return [replace(result, name=name) for result, name in zip(results, names, strict=True)]
 
 
-def _end_of_path(path: Path, others: Sequence[str]) -> str:
-    """The shortest end of a path that no other path has."""
-    for length in range(2, len(path.parts)):
-        end = str(Path(*path.parts[-length:]))
-        if not any(other.endswith(end) for other in others):
-            return end
-    return str(path)
+def _numbered(names: list[str]) -> list[str]:
+    """The names, where equal ones but the first have numbers."""
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{n} ({b + 1})" if b else n for n, b in zip(names, before, strict=True)]
 
 
 def write_results(
@@ -292,15 +279,12 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    settings: dict[str, Any] = {
+    return {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
-    if results.tested is not None:
-        settings["tested"] = results.tested
-    return settings
 
 
 def _to_cohen(results: Results) -> bytes:
