@@ -306,15 +306,6 @@ def test_a_shard_has_no_budget_of_its_own(task):
         task(above_half, DATA, sigma=0.25, device="cpu", budget=10**6, shard="1/2")
 
 
-def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
-    clock = Clock(monkeypatch, lambda rows: 1_000)
-    certify(clock.model, plan=sc.Fixed(20_000), out=tmp_path, limit=60)
-    assert (
-        "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at"
-        in capsys.readouterr().err
-    )
-
-
 def falsify(folder, id, **settings):
     """Give a certificate another plan, with all that this plan proves from its votes."""
     run = sc.open_run(folder)
@@ -443,6 +434,13 @@ def test_a_budget_that_was_changed_afterwards_is_found(spent_budget, tmp_path, s
     with Journal(tmp_path, write=True) as journal:
         journal.write_manifest({"budget": {**budget, "samples": samples}})
     assert sc.audit(tmp_path, redraw=0, data=DATA).findings
+
+
+def test_a_budget_without_the_record_of_its_spending_is_found(spent_budget, tmp_path):
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"spending": None})
+    assert len(sc.audit(tmp_path, redraw=0, data=DATA).findings) == 120
 
 
 def test_minutes_of_a_forecast_have_no_exponent():

@@ -8,13 +8,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+from rich.progress import Progress
+
+import smoothcert as sc
 from smoothcert._files import check_output, write_output
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers
 from smoothcert.errors import number_of
 
 if TYPE_CHECKING:
-    from smoothcert.runs.attacks import Attacks
     from smoothcert.tasks.audit import Audit
 
 _GATE_CODES = {"passes": 0, "fails": 1, "undecided": 3}
@@ -42,12 +45,11 @@ def audit(
         about: A TOML file with system, version, purpose and signed_by, for the evidence page.
     """
     from smoothcert.report.evidence import About, write_evidence
-    from smoothcert.tasks.audit import audit
 
     fields = None if about is None else About.read(about)
     if evidence is not None:
         check_output(evidence, reads=[about, *places.settings().values()])
-    result = audit(run, redraw=redraw, seed=seed, **places.settings())
+    result = sc.audit(run, redraw=redraw, seed=seed, **places.settings())
     if evidence is not None:
         write_evidence(run, result, evidence, about=fields)
     return Output(result.plain(), _audit_lines(run, result), code=0 if result.holds else 1)
@@ -72,6 +74,8 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
     yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
     if audit.left_out:
         yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
+    if not audit.plans_checked:
+        return
     if audit.coverage is None:
         yield "Nothing is known about the alpha of the plan."
     else:
@@ -79,14 +83,13 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
 
 
 def _audit_outcome(run: Path, audit: Audit) -> str:
-    from smoothcert.runs.run import open_run
     from smoothcert.runs.words import all_together
 
     if audit.findings:
         return f"{len(audit.findings)} do NOT hold"
     outcome = "all radii follow from their votes"
     if audit.keeps_alpha:
-        outcome += f"; {all_together(open_run(run))}"
+        outcome += f"; {all_together(sc.open_run(run))}"
     return outcome
 
 
@@ -126,11 +129,6 @@ def attack(
         run: The run's folder.
         radii: Radii to show, separated by commas.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from smoothcert.tasks.attack import attack
-
     console = Console(stderr=True)
     with Progress(transient=True, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("attacked inputs", total=None)
@@ -138,12 +136,12 @@ def attack(
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        attacks = attack(run, progress=show, **search.settings(), **places.settings())
+        attacks = sc.attack(run, progress=show, **search.settings(), **places.settings())
     plain = attacks.plain(numbers("--radii", radii))
     return Output(plain, _attack_lines(run, attacks, plain))
 
 
-def _attack_lines(run: Path, attacks: Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
+def _attack_lines(run: Path, attacks: sc.Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
     """What attacks achieved, in words."""
     accuracies = (plain["certified_accuracy"], plain["attacked_accuracy"])
     yield Table(
@@ -184,11 +182,9 @@ def gate(
         baseline: The run to compare with, if it is not the one that the policy names.
         junit: Also write the outcome as JUnit XML.
     """
-    from smoothcert.tasks.gate import gate
-
     if junit is not None:
         check_output(junit, reads=[policy, *places.settings().values()])
-    result = gate(run, policy, baseline=baseline, **places.settings())
+    result = sc.gate(run, policy, baseline=baseline, **places.settings())
     if junit is not None:
         write_output(junit, result.junit())
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]

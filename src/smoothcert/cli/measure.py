@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+import smoothcert as sc
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
     Data,
@@ -16,9 +18,6 @@ from smoothcert.cli.options import (
     resized,
 )
 from smoothcert.errors import number_of
-
-if TYPE_CHECKING:
-    from smoothcert.tasks.probe import Level, Probe
 
 _BAR = 24  # characters
 
@@ -47,17 +46,13 @@ def probe(
         samples: The samples per input of the certificates that the estimate is about.
         limit: Take at most this many inputs, by default from all parts of the data.
     """
-    from rich.console import Console
-
-    from smoothcert.tasks.probe import probe
-
     with Console(stderr=True).status("loading the model") as status:
 
-        def show(level: Level) -> None:
+        def show(level: sc.Level) -> None:
             share = f"{level.accuracy:.0%} of inputs at sigma {level.sigma:g}"
             status.update(f"probing: right on {share}")
 
-        result = probe(
+        result = sc.probe(
             data=resized(data, input_size),
             sigmas=numbers("--sigma", sigma),
             copies=copies,
@@ -75,7 +70,7 @@ def probe(
     return Output(result.plain(), [*lines, result.reading])
 
 
-def _measured(probe: Probe) -> Table:
+def _measured(probe: sc.Probe) -> Table:
     """How often the model is right on noisy inputs."""
     can_draw = (sys.stdout.encoding or "").lower().startswith("utf")
     full, empty = "█░" if can_draw else "#."
@@ -92,7 +87,7 @@ def _measured(probe: Probe) -> Table:
     )
 
 
-def _estimated(probe: Probe, samples: int) -> Table:
+def _estimated(probe: sc.Probe, samples: int) -> Table:
     """What certificates would show, by sigma and radius."""
     rows = []
     radii: list[float] = []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+import smoothcert as sc
 from smoothcert._files import check_output
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
@@ -23,11 +24,6 @@ from smoothcert.cli.options import (
 )
 from smoothcert.errors import InvalidInput, number_of
 
-if TYPE_CHECKING:
-    from smoothcert.report.explained import Explained
-    from smoothcert.runs.comparison import Comparison
-    from smoothcert.runs.results import Results
-
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")
 ]
@@ -40,12 +36,6 @@ Reference = Annotated[
 Radii = Annotated[
     str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
 ]
-LogRadius = Annotated[
-    float | None,
-    typer.Option(
-        help="The radius that was tested, for a log that only says whether it was proved."
-    ),
-]
 
 
 def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
@@ -56,9 +46,7 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
         out: A new folder for the merged run.
         partial: Merge although certificates are missing.
     """
-    from smoothcert.runs.merge import merge
-
-    run = merge(runs, out=out, partial=partial)
+    run = sc.merge(runs, out=out, partial=partial)
     asked = len(run.manifest.ids)
     line = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
     if asked > len(run):
@@ -72,7 +60,6 @@ def table(
     *,
     reference: Reference = None,
     radii: Radii = None,
-    log_radius: LogRadius = None,
     format: Literal["terminal", "markdown", "latex"] = "terminal",
 ) -> Output:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, and mark the best.
@@ -81,10 +68,9 @@ def table(
         format: The format of the table.
     """
     from smoothcert.runs.formats import collect
-    from smoothcert.runs.table import table
 
-    results = collect(runs, radius=log_radius)
-    rows = table(results, reference=reference, radii=numbers("--radii", radii))
+    results = collect(runs)
+    rows = sc.table(results, reference=reference, radii=numbers("--radii", radii))
     return Output(rows.plain(), [rows.render(format)])
 
 
@@ -124,8 +110,6 @@ def compare(
         alpha: The largest probability that one certificate is wrong.
         bound: runner-up: also bound the other classes.
     """
-    from smoothcert.tasks.compare import compare
-
     if report is not None:
         check_output(report, reads=[a, b, data, *subject.settings().values()])
     models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit}
@@ -137,21 +121,19 @@ def compare(
         models |= {"samples": samples, "alpha": alpha, "bound": bound, "on_part": _show_part}
         models |= subject.settings()
     radii = numbers("--radius", radius)
-    comparison = compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
+    comparison = sc.compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
     lines: list[str | Table] = [_compared(comparison), str(comparison)]
     if report is not None:
-        from smoothcert.report import write_report
-
-        lines.append(_size(write_report(comparison, report)))
+        lines.append(_size(sc.write_report(comparison, report)))
     return Output(comparison.plain(), lines)
 
 
-def _show_part(part: Comparison) -> None:
+def _show_part(part: sc.Comparison) -> None:
     figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
     print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
 
 
-def _compared(comparison: Comparison) -> Table:
+def _compared(comparison: sc.Comparison) -> Table:
     a = comparison.a
     return Table(
         f"A: {a.name}, B: {comparison.b.name}, {number_of(len(a), 'input')}",
@@ -180,7 +162,6 @@ def report(
     out: Path = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
-    log_radius: LogRadius = None,
     explain: str | None = None,
     figures: Path | None = None,
 ) -> None:
@@ -191,18 +172,15 @@ def report(
         explain: Explain the certificates of these inputs in pictures, as in 0,5,10-12.
         figures: Also write every figure as PDF, SVG and PNG to this folder.
     """
-    from smoothcert.report import write_report
     from smoothcert.runs.formats import collect
 
     check_output(out, reads=[*runs, reference, *places.settings().values()])
-    results = collect(runs, radius=log_radius)
+    results = collect(runs)
     explained = _explained(results, explain, places)
     dataset = None
     if places.data is not None:
-        from smoothcert.data import load_dataset
-
-        dataset = load_dataset(places.data)
-    page = write_report(
+        dataset = sc.load_dataset(places.data)
+    page = sc.write_report(
         results,
         out,
         reference=reference,
@@ -219,8 +197,8 @@ def report(
 
 
 def _explained(
-    results: Sequence[Results], explain: str | None, places: PlaceOptions
-) -> list[Explained]:
+    results: Sequence[sc.Results], explain: str | None, places: PlaceOptions
+) -> list[sc.Explained]:
     """The certificates of `--explain` in pictures. Only they need a model, and so torch."""
     if explain is None:
         for name, place in places.settings().items():
@@ -233,17 +211,15 @@ def _explained(
         return []
     from smoothcert.data import select_ids
     from smoothcert.runs.manifest import MOST_INPUTS
-    from smoothcert.runs.run import Run
-    from smoothcert.tasks import explain as task
 
-    runs = [run for run in results if isinstance(run, Run)]
+    runs = [run for run in results if isinstance(run, sc.Run)]
     if not runs:
         raise InvalidInput(
             "no-run-to-explain",
             "--explain needs the folder of a run: exports and logs have no model and no votes",
         )
     ids = select_ids(MOST_INPUTS, ids=explain)
-    return [one for run in runs for one in task.explain(run, ids, **places.settings())]
+    return [one for run in runs for one in sc.explain(run, ids, **places.settings())]
 
 
 def export(
@@ -252,7 +228,6 @@ def export(
     format: Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None = None,
     out: Path | None = None,
     radii: str | None = None,
-    log_radius: LogRadius = None,
 ) -> None:
     """Write the certificates of a run as a file. Radii are rounded down.
 
@@ -264,11 +239,11 @@ def export(
         out: The file to write. Default: standard output.
         radii: sok, card: the radii of the rows, separated by commas.
     """
-    from smoothcert.runs.formats import beside, format_of, read_results, write_results
+    from smoothcert.runs.formats import beside, format_of
 
     chosen = format_of(out, format)
-    results = read_results(run, radius=log_radius)
-    content = write_results(results, out, chosen, radii=numbers("--radii", radii))
+    results = sc.read_results(run)
+    content = sc.write_results(results, out, chosen, radii=numbers("--radii", radii))
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+from rich.progress import Progress
+
+import smoothcert as sc
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     Device,
@@ -81,12 +85,7 @@ def train(
         dtype: auto: bfloat16 on CUDA.
         compile: auto: default on CUDA.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from smoothcert.data import load_dataset
-    from smoothcert.models.denoisers import load_denoiser
-    from smoothcert.training import Recipe, method_named, train
+    from smoothcert.training import Recipe, method_named
 
     constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}
     if stability:
@@ -108,8 +107,8 @@ def train(
         seed=seed,
         transformation=None if transform is None else transformed(noise.build(), transform),
     )
-    training = load_dataset(data, train=True)
-    validation = load_dataset(data)
+    training = sc.load_dataset(data, train=True)
+    validation = sc.load_dataset(data)
     held_out = validation.fingerprint != training.fingerprint
     per_epoch = len(training) // batch * batch
     console = Console(stderr=True, highlight=False)
@@ -126,13 +125,13 @@ def train(
                 soft_wrap=True,
             )
 
-        trained = train(
+        trained = sc.train(
             recipe,
             training,
             validation,
             out=out,
             classifier=classifier,
-            denoiser=None if denoiser is None else load_denoiser(denoiser),
+            denoiser=None if denoiser is None else sc.load_denoiser(denoiser),
             device=device,
             dtype=dtype,
             compile=compile,
@@ -204,8 +203,6 @@ def _classifier(
     method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None
 ) -> Classifier | None:
     """The classifier to start from, or the one of the stability loss."""
-    from smoothcert.models import load_classifier
-
     if method != "denoiser":
         if model and arch:
             raise InvalidInput(
@@ -217,7 +214,7 @@ def _classifier(
         if weights or method == "finetune":
             model = model or arch
     if model or weights:
-        return load_classifier(model, weights=weights, sigma=sigma)
+        return sc.load_classifier(model, weights=weights, sigma=sigma)
     return None
 
 

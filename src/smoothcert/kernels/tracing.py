@@ -14,10 +14,11 @@ from smoothcert.errors import first_line
 from smoothcert.kernels.forms import write_in_one_form
 from smoothcert.kernels.in_place import OPERATORS, Untraceable, write_out_of_place
 from smoothcert.models.base import copied
+from smoothcert.noises.base import Shape
 
 
 @torch.no_grad()
-def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
+def trace(module: nn.Module, shape: Shape) -> fx.GraphModule:
     """The operations of a module in evaluation mode. Convolutions include batch normalisation.
 
     Raises:
@@ -61,7 +62,7 @@ def constants(graph_module: fx.GraphModule, arguments: Sequence[object]) -> list
     return tensors
 
 
-def _example(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
+def _example(module: nn.Module, shape: Shape) -> Tensor:
     parameter = next(module.parameters(), torch.empty(0))
     return torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
 

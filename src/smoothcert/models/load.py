@@ -20,6 +20,7 @@ from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build,
 from smoothcert.models.averages import ensemble
 from smoothcert.models.base import (
     Classifier,
+    Network,
     check_classes,
     copied,
     evaluation_mode,
@@ -311,7 +312,7 @@ def _fresh_weights() -> Iterator[None]:
 
 
 def as_classifier(
-    model: Classifier | Callable[[Tensor], Any],
+    model: Classifier | Network,
     *,
     classes: int | None,
     example: Tensor,
@@ -350,7 +351,7 @@ def _described(model: Any, example: Tensor) -> Classifier:
     )
 
 
-def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
+def _count_classes(model: Network, example: Tensor) -> int:
     """The number of logits for one input."""
     if isinstance(model, nn.Module):
         model = copied(model)  # a call may change the module

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from threading import get_ident
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from smoothcert._agreement import in_full_batch, repeats, with_other_neighbours
+from smoothcert._agreement import Outputs, in_full_batch, repeats, with_other_neighbours
 from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
-from smoothcert.models.base import copied
+from smoothcert.models.base import Network, copied
 from smoothcert.models.logits import described, find_logits
 from smoothcert.models.seeded import SeededRows
 
@@ -53,7 +53,7 @@ class LabelClassifier(nn.Module):
         classes: The number of classes.
     """
 
-    def __init__(self, module: Callable[[Tensor], Tensor], classes: int) -> None:
+    def __init__(self, module: Outputs, classes: int) -> None:
         super().__init__()
         self.module = module
         self.classes = classes
@@ -86,7 +86,7 @@ def has_winner(logits: Tensor) -> Tensor:
     return logits.amax(1).isfinite()
 
 
-def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
+def answer(module: Network, x: Tensor, *, classes: int | None = None) -> Tensor:
     """The logits or labels that a classifier returns for a batch.
 
     Raises:
@@ -98,7 +98,7 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
 
 
 @contextmanager
-def checking(model: Callable[[Tensor], Any], x: Tensor) -> Iterator[Any]:
+def checking(model: Network, x: Tensor) -> Iterator[Any]:
     """What a classifier returns for a batch. In this context, it may be called again to check it.
 
     The modules of the user do not change. A classifier that is a module is checked in a copy. The
@@ -126,7 +126,7 @@ def checking(model: Callable[[Tensor], Any], x: Tensor) -> Iterator[Any]:
 
 
 def _watched_call(
-    function: Callable[[Tensor], Any],
+    function: Network,
     x: Tensor,
     seeded: bool,
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]],
@@ -193,7 +193,7 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
         )
 
 
-def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model") -> Any:
+def call(module: Network, x: Tensor, *, what: str = "the model") -> Any:
     """What a network of the user returns for a batch."""
     try:
         return module(x.clone())  # a copy, because some models normalise in place
@@ -214,7 +214,7 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
 
 
 def floats(
-    module: Callable[[Tensor], Any],
+    module: Network,
     x: Tensor,
     shape: tuple[int, ...],
     *,
@@ -260,7 +260,7 @@ def _hint(x: Tensor, reason: str) -> str:
 
 
 @torch.inference_mode()
-def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
+def check_classifier(module: Network, classes: int, x: Tensor) -> None:
     """Refuse a classifier with the wrong shape, or whose answer depends on more than the input.
 
     Raises:
@@ -276,9 +276,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
         _check_outputs(module, classes, x, output.clone())
 
 
-def _check_outputs(
-    module: Callable[[Tensor], Any], classes: int, x: Tensor, output: Tensor
-) -> None:
+def _check_outputs(module: Network, classes: int, x: Tensor, output: Tensor) -> None:
     if not _are_logits_or_labels(output, len(x), classes):
         raise unfit(output, len(x), classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
@@ -312,7 +310,7 @@ def _are_logits_or_labels(output: Tensor, rows: int, classes: int) -> bool:
 
 
 @torch.inference_mode()
-def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
+def check_full_batch(outputs: Outputs, few: Tensor, rows: int) -> None:
     """Refuse a classifier whose answer for a noisy input depends on the other rows of a full batch.
 
     Raises:
@@ -331,7 +329,7 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
 
 @torch.inference_mode()
 def answers(
-    model: Callable[[Tensor], Any],
+    model: Network,
     example: Tensor,
     device: torch.device,
     dtype: torch.dtype,

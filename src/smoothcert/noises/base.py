@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import Field, dataclass, fields, replace
 from math import prod
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +20,9 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
+
+Shape: TypeAlias = tuple[int, ...]
+"""The shape of an input."""
 
 LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
@@ -42,6 +46,20 @@ def down(value: ArrayLike) -> Any:
     """A computed value, rounded down by more than its rounding error."""
     value = np.asarray(value, float)
     return (value * (1 - np.copysign(MARGIN, value)))[()]
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at
+    the second.
+    """
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            return low, high
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
 
 
 def half_difference(scale: float, a: Any, b: Any) -> Any:
@@ -77,7 +95,7 @@ rounding.
 class Draw:
     """Base of all descriptions of drawing."""
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def output_shape(self, shape: Shape) -> Shape:
         """The shape of a noisy input.
 
         Args:
@@ -134,7 +152,7 @@ class Marked(OwnDraw):
     axes holds its channels.
     """
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def output_shape(self, shape: Shape) -> Shape:
         return (2 * (shape[0] if shape else 1), *shape[1:])
 
 
@@ -228,7 +246,7 @@ class Noise(Recorded, ABC):
             noise=self,
         )
 
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
         """Radii in other norms that follow from a radius, by norm.
 
         Args:
@@ -318,16 +336,9 @@ class Noise(Recorded, ABC):
             step *= 2
         if not proves_more(high):
             return 1.0
-        middle = (low + high) / 2
-        while low < middle < high:
-            if proves_more(middle):
-                high = middle
-            else:
-                low = middle
-            middle = (low + high) / 2
-        return high
+        return bisect(proves_more, low, high)[1]
 
-    def for_shape(self, shape: tuple[int, ...]) -> Self:
+    def for_shape(self, shape: Shape) -> Self:
         """This noise for inputs of one shape; itself if it does not depend on the size.
 
         Args:

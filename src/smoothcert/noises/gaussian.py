@@ -18,6 +18,7 @@ from smoothcert.noises.base import (
     AdditiveGrid,
     Draw,
     Noise,
+    Shape,
     checked_size,
     down,
     half_difference,
@@ -47,7 +48,7 @@ class GaussianRadius(Noise):
     def deviation(self) -> float:
         return self.sigma
 
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
         """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
         if self.norm != "l2":
             return {}

@@ -16,7 +16,7 @@ from scipy.special import erfc, ndtr, ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import MARGIN, Noise, OwnDraw, down
+from smoothcert.noises.base import MARGIN, Noise, OwnDraw, Shape, down
 from smoothcert.noises.gaussian import GaussianRadius
 from smoothcert.noises.rounded_normal import thresholds
 
@@ -27,7 +27,7 @@ _UNIFORM_ERROR = 2.0**-53
 class OfPictures(OwnDraw):
     """Base of transformations that move or mix pixels."""
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def output_shape(self, shape: Shape) -> Shape:
         if len(shape) < 2:
             raise InvalidInput(
                 "not-images",

@@ -47,8 +47,9 @@ from smoothcert.report.wording import (
     uncertified,
     units,
 )
-from smoothcert.runs.comparison import Comparison, Recommendation
+from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.formats import Source, collect
+from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table

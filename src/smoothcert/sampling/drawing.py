@@ -40,7 +40,7 @@ from smoothcert.noises import (
     Splitting,
     Translation,
 )
-from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
+from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw, Shape
 from smoothcert.noises.patches import PatchNoise
 from smoothcert.noises.rounded_normal import thresholds
 from smoothcert.sampling.grid_noise import grid_noise
@@ -84,7 +84,7 @@ class Drawer(ABC):
     words = 1
     """64-bit words that one sample takes."""
 
-    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Any, shape: Shape) -> None:
         self.draw = draw
         self.shape = shape
         self.size = prod(shape)
@@ -115,7 +115,7 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
     return register
 
 
-def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
+def drawer_for(draw: Draw, shape: Shape) -> Drawer:
     """The drawer of a description."""
     kinds: tuple[type, ...] = (type(draw),)
     if isinstance(draw, OwnDraw):  # a user's noise may be a subclass
@@ -135,7 +135,7 @@ def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
 class _HalfWords(Drawer):
     """Base of drawers that take 32 bits for each number."""
 
-    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Any, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.words = (self.size + 1) // 2
 
@@ -325,7 +325,7 @@ class _Translation(Drawer):
 
 @draws(Splitting)
 class _Splitting(_HalfWords):
-    def __init__(self, draw: Splitting, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Splitting, shape: Shape) -> None:
         super().__init__(draw, shape)
         if draw.levels:
             self.enumerated = True
@@ -355,7 +355,7 @@ class _Splitting(_HalfWords):
 
 @draws(Ablation)
 class _Ablation(Drawer):
-    def __init__(self, draw: Ablation, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Ablation, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.mask_shape = shape
         if len(shape) >= 3:  # a pixel is kept with all of its channels
@@ -384,7 +384,7 @@ class _PatchNoise(Drawer):
 
 @draws(Discrete)
 class _Discrete(Drawer):
-    def __init__(self, draw: Discrete, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Discrete, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.words = self.size
         if draw.values > 2:

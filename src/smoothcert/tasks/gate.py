@@ -19,7 +19,7 @@ from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
@@ -135,12 +135,7 @@ def gate(
     if baseline is None and isinstance(named, Mapping) and "run" in named:
         baseline = folder / str(named["run"])
     run = open_run(run)
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet: there is nothing to check",
-            run=run.path,
-        )
+    check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
     subject = _Subject(_without_copies(run), confidence, baseline, places)
     rules = [*_completeness(run)]
@@ -202,6 +197,9 @@ def _alpha(subject: _Subject, value: Any) -> Iterator[Rule]:
     coverage = exact_coverage(subject.run.plan, subject.run.noise)
     reason = f"alpha {coverage.alpha:g}; does the plan keep it: {coverage.verdict}"
     holds = coverage.proved and coverage.alpha <= largest
+    if not subject.run.manifest.plans_known:
+        reason = "the clock of version 1.0 decided about the plans"
+        holds = False
     yield Rule(f"alpha at most {largest:g}, kept", _passes(holds), reason)
 
 
@@ -215,8 +213,8 @@ def _audit(subject: _Subject, value: Any) -> Iterator[Rule]:
     from smoothcert.tasks.audit import audit  # it needs torch
 
     result = audit(subject.run.path, redraw=_check.whole("audit", value), **subject.places)
-    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again"]
-    reasons[0] += f", {len(result.findings)} do not hold"
+    invalid = f"{len(result.findings)} do not hold"
+    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again, {invalid}"]
     for finding in result.findings[:1]:
         reasons.append(f"input {finding.id}: {finding.reason}")
     if not result.findings and not result.holds:
@@ -235,8 +233,27 @@ def _passes(holds: bool) -> Outcome:
 def _certified_accuracy(subject: _Subject, value: Any) -> Iterator[Rule]:
     run = subject.run
     _check_not_timed(run)
-    thresholds = _thresholds(run, value)
-    for radius, percent in thresholds.items():
+    if run.manifest.until_clear:
+        raise InvalidInput(
+            "ended-when-clear",
+            "{run} ended when a comparison was clear, so its certified accuracy may be chance: "
+            "certify it alone",
+            run=run.path,
+        )
+    if not run.labelled:
+        raise InvalidInput(
+            "no-labels", "certified accuracy cannot be checked: the run has no labels"
+        )
+    thresholds = _thresholds(value)
+    for radius, percent in thresholds:
+        if run.decided_radii and radius not in run.decided_radii:
+            raise InvalidInput(
+                "undecided-radius",
+                "certified accuracy at {radius:g} cannot be checked: the run decides only the "
+                "radii {decided}",
+                radius=radius,
+                decided=", ".join(f"{r:g}" for r in run.decided_radii),
+            )
         yield _certified(run, radius, percent / 100, 1 - subject.confidence, len(thresholds))
 
 
@@ -251,8 +268,8 @@ def _check_not_timed(run: Run) -> None:
         )
 
 
-def _read_thresholds(wanted: Any) -> dict[float, float]:
-    """Percentages by radius, as the policy has them."""
+def _thresholds(wanted: Any) -> list[tuple[float, float]]:
+    """The radii of the policy, each with the least certified accuracy in percent."""
     try:
         pairs = [(float(radius), float(percent)) for radius, percent in dict(wanted).items()]
     except (TypeError, ValueError):
@@ -263,59 +280,11 @@ def _read_thresholds(wanted: Any) -> dict[float, float]:
             'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
             value=wanted,
         )
-    radii = [radius for radius, _ in pairs]
-    for radius in radii:
-        if radii.count(radius) > 1:
-            raise InvalidInput(
-                "repeated-radius",
-                "certified_accuracy has two percentages at the radius {radius:g}: leave one of "
-                "them out",
-                radius=radius,
-            )
-    return dict(pairs)
-
-
-def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
-    """The least certified accuracy in percent, by radius, after a check that the run shows it."""
-    thresholds = _read_thresholds(wanted)
-    for radius, percent in thresholds.items():
+    for radius, percent in pairs:
         _check.at_least("each radius of certified_accuracy", radius, 0)
-        _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
-        if percent <= 1:
-            raise InvalidInput(
-                "fraction-for-percent",
-                "certified_accuracy at {radius:g} is in percent, got {value:g}: write {percent:g} "
-                "for it",
-                radius=radius,
-                value=percent,
-                percent=100 * percent,
-            )
-        _check_decided(run, radius)
-    if run.manifest.until_clear:
-        raise InvalidInput(
-            "ended-when-clear",
-            "{run} ended when a comparison was clear, so its certified accuracy may be chance: "
-            "certify it alone",
-            run=run.path,
-        )
-    return thresholds
-
-
-def _check_decided(run: Run, radius: float) -> None:
-    if not run.labelled:
-        raise InvalidInput(
-            "no-labels",
-            "certified accuracy at {radius:g} cannot be checked: the run has no labels",
-            radius=radius,
-        )
-    if run.decided_radii and radius not in run.decided_radii:
-        raise InvalidInput(
-            "undecided-radius",
-            "certified accuracy at {radius:g} cannot be checked: the run decides only the radii "
-            "{decided}",
-            radius=radius,
-            decided=", ".join(f"{r:g}" for r in run.decided_radii),
-        )
+        # A value of at most 1 was meant as a share.
+        _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 1, 100)
+    return pairs
 
 
 def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
@@ -339,8 +308,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     reason = f"{share:.1%} of {inputs:,} inputs; shown: {shown}"
     if outcome == "undecided" and share != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (share - least) ** 2
-        reason += f"; about {needed:,.0f} inputs would decide such a share"
-        reason += ": certify this many other inputs"
+        reason += f"; about {needed:,.0f} other inputs would decide such a share"
     rough = caveat_of_budget(run)
     if rough is not None:
         reason += f"; {rough}"

@@ -21,6 +21,7 @@ from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
 from smoothcert.models.denoisers.base import check_noise
 from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.base import Shape
 from smoothcert.sampling.drawing import drawer_for
 
 _INT64 = (-(2**63), 2**63 - 1)
@@ -37,7 +38,7 @@ class Start:
     """
 
     architecture: str
-    shape: tuple[int, ...]
+    shape: Shape
     classes: int
     classifier: Classifier | None = None
     denoiser: Denoiser | None = None
@@ -204,7 +205,7 @@ def _first_network(start: Start, noise: Noise | None) -> nn.Module:
             "{architecture} is not bundled: give the classifier to start from",
             architecture=start.architecture,
         )
-    expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
+    expected: Shape = ARCHITECTURES[start.architecture].input_shape
     if start.shape != expected:
         raise InvalidInput(
             "other-shape",
