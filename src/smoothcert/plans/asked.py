@@ -185,19 +185,19 @@ def _stages(plan: Plan, noise: Noise, certificates: Sequence[Certificate]) -> li
         of_looks = []
         for look in certificate.looks:
             case.add(look)
-            standing = case.state.standing
-            of_looks.append(0 if standing is None else standing.stage)
+            progress = case.state.progress
+            of_looks.append(0 if progress is None else progress.stage)
         stages.append(of_looks)
     return stages
 
 
 def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Any:
     """A state of bets in which every input is in its recorded stage."""
-    standing = state.standing.copy()
+    progress = state.progress.copy()
     for place, of_looks in enumerate(stages):
-        if look < len(of_looks) and standing[place] is not None:
-            standing[place] = standing[place]._replace(stage=of_looks[look])
-    return state._replace(standing=standing)
+        if look < len(of_looks) and progress[place] is not None:
+            progress[place] = progress[place]._replace(stage=of_looks[look])
+    return state._replace(progress=progress)
 
 
 def _largest_below(radius: NDArray[np.float64], radii: Sequence[float]) -> NDArray[np.float64]:

@@ -29,6 +29,7 @@ from smoothcert import _check
 from smoothcert._registry import LATER, formerly
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.tally import Tally
@@ -118,19 +119,19 @@ class TwoStagePlan(Plan):
                 'the top {top} needs fresh samples: pilot_use must be "fresh", got "reuse"',
                 top=top,
             )
+        _check.one_of("version", self.version, (1, _VERSION))
+        settle(
+            self,
+            samples=samples,
+            pilot=self._settled_pilot(samples),
+            alpha=float(self.alpha),
+            top=top,
+            # The bound of the class alone is the same in both versions.
+            version=self.version if self.bound == "runner-up" else 1,
+        )
+
+    def _settled_pilot(self, samples: int) -> int:
         pilot = _check.whole("pilot", self.pilot)
-        needs_no_pilot = self.known_labels and not self.plans_ahead
-        if needs_no_pilot and (self.bound == "binary" or top > 1):
-            if pilot and top == 1:
-                raise InvalidInput(
-                    "needless-pilot",
-                    "with known labels, {plan} sampling has no pilot, got {given}",
-                    plan=self.name,
-                    given=setting("pilot", pilot),
-                )
-        elif not pilot:
-            default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
-            pilot = min(default, samples)
         if pilot > samples:
             raise InvalidInput(
                 "pilot-above-samples",
@@ -138,11 +139,19 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        _check.one_of("version", self.version, (1, _VERSION))
-        # The bound of the class alone is the same in both versions.
-        version = self.version if self.bound == "runner-up" else 1
-        alpha = float(self.alpha)
-        settle(self, samples=samples, pilot=pilot, alpha=alpha, version=version, top=top)
+        groups_rivals = self.bound == "runner-up" and self.top == 1
+        needs_pilot = self.plans_ahead or groups_rivals or not self.known_labels
+        if pilot and not needs_pilot and self.bound == "binary":
+            raise InvalidInput(
+                "needless-pilot",
+                "with known labels, {plan} sampling has no pilot, got {given}",
+                plan=self.name,
+                given=setting("pilot", pilot),
+            )
+        if pilot or not needs_pilot:
+            return pilot
+        default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
+        return min(default, samples)
 
     def continuing(self, recorded: Plan) -> Plan:
         """A recorded run goes on with its version of the bound."""
@@ -211,11 +220,11 @@ class TwoStagePlan(Plan):
             rivals: Votes for the groups of other classes, where the plan bounds them.
         """
 
-    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
         tally = Tally.begin(self, noise, chosen, rivals=self.bound == "runner-up")
         return tally._replace(pilot=self.pilot - self.reused)
 
-    def request(self, state: Tally) -> Any:
+    def request(self, state: Tally) -> Numbers:
         if state.look == 0:
             return self.pilot or self.samples
         if state.without_class or not self.pilot or state.look > 1:
@@ -233,7 +242,7 @@ class TwoStagePlan(Plan):
             return Proof.from_bounds(state, lower)
         return Proof.from_bounds(state, lower, self._upper(state, lower))
 
-    def _lower(self, state: Tally) -> Any:
+    def _lower(self, state: Tally) -> Numbers:
         """L at the end; votes prove nothing while more are wanted."""
         ended = (np.asarray(self.request(state)) == 0) & (np.asarray(state.drawn) > 0)
         if not np.any(ended):
@@ -241,7 +250,7 @@ class TwoStagePlan(Plan):
         lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
         return np.where(ended, lower, 0.0)[()]
 
-    def _prove_top(self, state: Tally, lower: Any) -> Proof:
+    def _prove_top(self, state: Tally, lower: Numbers) -> Proof:
         """The radius within which the class stays among the `top` most probable ones."""
         if state.chosen is None or not np.any(state.drawn):
             return Proof()
@@ -250,7 +259,7 @@ class TwoStagePlan(Plan):
         radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
         return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)
 
-    def _upper(self, state: Tally, lower: Any) -> Any:
+    def _upper(self, state: Tally, lower: Numbers) -> Numbers:
         """The largest U of all groups, and at most 1 - L; 1 where no sample counts."""
         assert state.rivals is not None
         drawn = np.asarray(state.drawn)
@@ -259,7 +268,7 @@ class TwoStagePlan(Plan):
         rest = bounds.one_minus_up(own)
         return np.where(drawn > 0, np.minimum(groups.max(axis=-1), rest), 1.0)[()]
 
-    def _upper_of_each(self, state: Tally, votes: Counts) -> Any:
+    def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
         """U of each rival, from its votes (..., rivals)."""
         samples = np.maximum(state.drawn, 1)[..., None]
         return bounds.upper_bound(votes, samples, alpha=self.level_of_rivals)
@@ -296,7 +305,7 @@ def p_value(
     return summed_tail(votes, drawn, min(float(noise.probability(radius)), 1))
 
 
-def expected_samples(plan: TwoStagePlan, p: Any, noise: Noise) -> Any:
+def expected_samples(plan: TwoStagePlan, p: Numbers, noise: Noise) -> Numbers:
     """The pilot, and the second draw averaged over all outcomes of the pilot."""
     if not plan.pilot:
         return np.full(len(p), float(plan.samples))

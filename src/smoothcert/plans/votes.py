@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
 
 RIVALS = 3
@@ -119,10 +119,10 @@ class ManyVotes:
     def top(self) -> Counts:
         return np.asarray(self.votes.argmax(axis=-1))
 
-    def of(self, chosen: Any) -> Any:
+    def of(self, chosen: Numbers) -> Numbers:
         return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
 
-    def strongest_beside(self, chosen: Any) -> Any:
+    def strongest_beside(self, chosen: Numbers) -> Numbers:
         masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
         order = np.argsort(-masked, axis=-1, kind="stable")[
             ..., : min(RIVALS, masked.shape[-1] - 1)
@@ -130,7 +130,7 @@ class ManyVotes:
         # As for one input, a class without a vote is not counted alone: -1 stands for it.
         return np.where(np.take_along_axis(masked, order, axis=-1) > 0, order, -1)
 
-    def in_groups(self, chosen: Any, rivals: Any) -> Any:
+    def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
         votes = np.take_along_axis(self.votes, np.maximum(rivals, 0), axis=-1)
         alone = np.where(rivals >= 0, votes, 0)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
@@ -140,7 +140,7 @@ class ManyVotes:
     def __add__(self, other: ManyVotes) -> ManyVotes:
         return ManyVotes(self.samples + other.samples, self.votes + other.votes)
 
-    def largest_beside(self, chosen: Any, most: int) -> Counts:
+    def largest_beside(self, chosen: Numbers, most: int) -> Counts:
         others = np.arange(self.votes.shape[-1]) != np.asarray(chosen)[..., None]
         missing = np.zeros((*self.votes.shape[:-1], most), np.int64)
         counts = np.concatenate([np.where(others, self.votes, 0), missing], axis=-1)
