@@ -28,6 +28,7 @@ from smoothcert import _check
 from smoothcert._registry import formerly
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.tally import Tally
@@ -106,18 +107,18 @@ class TwoStagePlan(Plan):
                 "runner-up-needs-fresh",
                 'bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"',
             )
+        _check.one_of("version", self.version, (1, _VERSION))
+        settle(
+            self,
+            samples=samples,
+            pilot=self._settled_pilot(samples),
+            alpha=float(self.alpha),
+            # The bound of the class alone is the same in both versions.
+            version=self.version if self.bound == "runner-up" else 1,
+        )
+
+    def _settled_pilot(self, samples: int) -> int:
         pilot = _check.whole("pilot", self.pilot)
-        if self.known_labels and not self.plans_ahead and self.bound == "binary":
-            if pilot:
-                raise InvalidInput(
-                    "needless-pilot",
-                    "with known labels, {plan} sampling has no pilot, got {given}",
-                    plan=self.name,
-                    given=setting("pilot", pilot),
-                )
-        elif not pilot:
-            default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
-            pilot = min(default, samples)
         if pilot > samples:
             raise InvalidInput(
                 "pilot-above-samples",
@@ -125,10 +126,18 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        _check.one_of("version", self.version, (1, _VERSION))
-        # The bound of the class alone is the same in both versions.
-        version = self.version if self.bound == "runner-up" else 1
-        settle(self, samples=samples, pilot=pilot, alpha=float(self.alpha), version=version)
+        needs_pilot = self.plans_ahead or self.bound == "runner-up" or not self.known_labels
+        if pilot and not needs_pilot:
+            raise InvalidInput(
+                "needless-pilot",
+                "with known labels, {plan} sampling has no pilot, got {given}",
+                plan=self.name,
+                given=setting("pilot", pilot),
+            )
+        if pilot or not needs_pilot:
+            return pilot
+        default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
+        return min(default, samples)
 
     def continuing(self, recorded: Plan) -> Plan:
         """A recorded run goes on with its version of the bound."""
@@ -188,11 +197,11 @@ class TwoStagePlan(Plan):
             rivals: Votes for the groups of other classes, where the plan bounds them.
         """
 
-    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
         tally = Tally.begin(self, noise, chosen, rivals=self.bound == "runner-up")
         return tally._replace(pilot=self.pilot - self.reused)
 
-    def request(self, state: Tally) -> Any:
+    def request(self, state: Tally) -> Numbers:
         if state.look == 0:
             return self.pilot or self.samples
         if state.without_class or not self.pilot or state.look > 1:
@@ -208,7 +217,7 @@ class TwoStagePlan(Plan):
             return Proof.from_bounds(state, lower)
         return Proof.from_bounds(state, lower, self._upper(state, lower))
 
-    def _lower(self, state: Tally) -> Any:
+    def _lower(self, state: Tally) -> Numbers:
         """L at the end; votes prove nothing while more are wanted."""
         ended = (np.asarray(self.request(state)) == 0) & (np.asarray(state.drawn) > 0)
         if not np.any(ended):
@@ -216,7 +225,7 @@ class TwoStagePlan(Plan):
         lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
         return np.where(ended, lower, 0.0)[()]
 
-    def _upper(self, state: Tally, lower: Any) -> Any:
+    def _upper(self, state: Tally, lower: Numbers) -> Numbers:
         """The largest U of all groups, and at most 1 - L; 1 where no sample counts."""
         assert state.rivals is not None
         drawn = np.asarray(state.drawn)
@@ -259,7 +268,7 @@ def p_value(
     return summed_tail(votes, drawn, min(float(noise.probability(radius)), 1))
 
 
-def expected_samples(plan: TwoStagePlan, p: Any, noise: Noise) -> Any:
+def expected_samples(plan: TwoStagePlan, p: Numbers, noise: Noise) -> Numbers:
     """The pilot, and the second draw averaged over all outcomes of the pilot."""
     if not plan.pilot:
         return np.full(len(p), float(plan.samples))
