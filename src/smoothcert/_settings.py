@@ -45,8 +45,8 @@ class Settings:
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
             "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
-            and guided-diffusion, file.py:function or package.module:function; in Python also a module.
-            Certificates are about the denoiser and the model together.
+            and guided-diffusion, file.py:function or package.module:function; in Python also a
+            module. Certificates are about the denoiser and the model together.
         local: Local smoothing, as in 5,0.25: the classifier averages its logits over 5 noises of
             standard deviation 0.25, added after the denoiser. The noises are the same for every
             input, and the mean is what is certified.

@@ -300,7 +300,7 @@ def has_derived_coverage(plan: Plan) -> bool:
 
 
 def _is_hidden(kind: type, name: str) -> bool:
-    """Whether an attribute of an instance hides one of its class that is not the default of a field."""
+    """Whether an instance hides an attribute of its class that is no default of a field."""
     value = getattr(kind, name, None)
     is_field = name in getattr(kind, "__dataclass_fields__", ())
     return callable(value) or not (value is None or is_field or isinstance(value, cached_property))
