@@ -252,7 +252,7 @@ def table(
 
     Args:
         results: Runs and other results, or their folders and files; a dictionary gives them names.
-            Equal names are replaced by the ends of the paths.
+            Equal names get the names of their folders.
         reference: What MAD is measured against. Default: the fixed run at the ceiling of the plan.
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.
