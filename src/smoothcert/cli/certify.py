@@ -110,7 +110,10 @@ def certify(
         raise InvalidInput("no-out", "give --out DIR, the folder of the run")
     request: dict[str, Any] = {
         "data": resized(data, input_size),
-        "plan": plan.build(budget=budget is not None or minutes is not None),
+        "plan": plan.build(
+            budget=budget is not None or minutes is not None,
+            default="input-specific" if noise.transform is None else "walk",
+        ),
         "budget": budget,
         "minutes": minutes,
         "since": STARTED,

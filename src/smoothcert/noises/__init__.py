@@ -9,6 +9,8 @@ from smoothcert.noises.gaussian import Brightness, Gaussian, GridGaussian, Trans
 from smoothcert.noises.l0 import Ablation, Discrete
 from smoothcert.noises.l1 import Laplace, Splitting, Uniform
 from smoothcert.noises.patches import Bands, Blocks
+from smoothcert.noises.transformed import Rotation, Zoom
+from smoothcert.noises.transformed import Transformed as Transformed
 
 __all__ = [  # what is public, as smoothcert.NAME
     "Ablation",
@@ -21,7 +23,9 @@ __all__ = [  # what is public, as smoothcert.NAME
     "GridGaussian",
     "Laplace",
     "Noise",
+    "Rotation",
     "Splitting",
     "Translation",
     "Uniform",
+    "Zoom",
 ]

@@ -70,7 +70,7 @@ class GaussianRadius(Noise):
         b = ndtri(_check.probabilities("p", upper))
         return half_difference(self.sigma, a, b)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: Any, b: ArrayLike) -> tuple[Any, Any]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
         z = ndtri(_check.probabilities("b", b))
         c = 2 * radius / self.sigma

@@ -23,7 +23,7 @@ from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
-from smoothcert.plans.votes import Look, ManyVotes
+from smoothcert.plans.votes import Cell, Look, ManyVotes
 
 _MOST_WHOLE = 2**62
 """Requests are smaller."""
@@ -76,6 +76,11 @@ class Case:
         for _ in add_each([self], [look]):
             pass
         return self.more
+
+    @property
+    def cell(self) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of."""
+        return type(self.plan).view(self.plan, self.state)
 
     @naming_user_errors()
     def proof(self) -> Proof:
