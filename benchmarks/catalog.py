@@ -112,7 +112,7 @@ EXPERIMENTS = [
         "gpu weights data",
         {"model": "consistency-0.50", "sigma": 0.5},
     ),
-    # Speed. Whole commands, and `smoothcert bench` by model.
+    # Speed. Whole commands, and `python -m benchmarks.bench` by model.
     Experiment(
         "speed-certify",
         "speed.certify",
@@ -260,6 +260,23 @@ EXPERIMENTS = [
                 [0, 2, 4, 6, 8],
             ),
             ("bands", "`bands:4`", "bands:4", "--method exact", [0, 1, 2, 3, 4]),
+        )
+    ),
+    *(
+        _trained(
+            f"norms-cifar10-{noise.partition(':')[0]}",
+            f"`{noise}`",
+            2,
+            "gpu data",
+            f"--data cifar10:{{data}} --noise {noise}",
+            "--arch cifar-resnet110 --epochs 30 --batch 1024 --lr 0.3 --schedule onecycle",
+            f"--method radii --radii {','.join(map(str, radii))} --known-labels {bound} --skip 20",
+            radii,
+        )
+        for noise, bound, radii in (
+            ("blur:10", "--bound runner-up", [0, 1, 4]),
+            ("contrast:0.3", "--bound runner-up", [0, 0.1, 0.2232]),
+            ("contrast-brightness:0.3", "", [0, 0.1, 0.2232]),
         )
     ),
     # A model that never saw noise, behind a denoiser.

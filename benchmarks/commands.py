@@ -20,16 +20,21 @@ from smoothcert.runs.run import open_run
 
 def smoothcert(*arguments: object, environment: dict[str, str] | None = None) -> str:
     """What a command prints."""
+    return program("smoothcert", *arguments, environment=environment)
+
+
+def program(module: str, *arguments: object, environment: dict[str, str] | None = None) -> str:
+    """What a module prints that is run as a program."""
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "smoothcert", *map(str, arguments)],
+        [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": paths} | (environment or {}),
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"smoothcert {' '.join(map(str, arguments))}\n{done.stderr}")
+        raise RuntimeError(f"{module} {' '.join(map(str, arguments))}\n{done.stderr}")
     return done.stdout
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.commands import smoothcert
+from benchmarks.commands import program, smoothcert
 from benchmarks.experiments import Inputs
 from smoothcert.runs.run import open_run
 
@@ -17,12 +17,15 @@ from smoothcert.runs.run import open_run
 def bench(
     inputs: Inputs, *, model: str, options: str, seconds: float, states: list[str]
 ) -> dict[str, Any]:
-    """What `smoothcert bench` measures, for a model of this name. States are "cold" (empty caches) and "warm"."""
+    """What `benchmarks.bench` measures, for a model of this name.
+
+    States are "cold" (empty caches) and "warm".
+    """
     rows = []
     with TemporaryDirectory() as caches:
         for state in states:
-            text = smoothcert(
-                "bench",
+            text = program(
+                "benchmarks.bench",
                 *options.split(),
                 "--seconds",
                 seconds,

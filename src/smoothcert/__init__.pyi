@@ -23,13 +23,13 @@ from smoothcert.runs.attacks import Attacks as Attacks
 from smoothcert.runs.attacks import read_attacks as read_attacks
 from smoothcert.runs.comparison import Comparison as Comparison
 from smoothcert.runs.comparison import Difference as Difference
-from smoothcert.runs.comparison import Recommendation as Recommendation
-from smoothcert.runs.comparison import recommend as recommend
 from smoothcert.runs.formats import read_results as read_results
 from smoothcert.runs.formats import write_results as write_results
 from smoothcert.runs.merge import merge as merge
 from smoothcert.runs.progress import Progress as Progress
 from smoothcert.runs.progress import Tracker as Tracker
+from smoothcert.runs.recommendation import Recommendation as Recommendation
+from smoothcert.runs.recommendation import recommend as recommend
 from smoothcert.runs.results import Results as Results
 from smoothcert.runs.run import Run as Run
 from smoothcert.runs.run import open_run as open_run

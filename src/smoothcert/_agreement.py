@@ -4,30 +4,21 @@ What counts is the label, so answers are compared from the top (`changes`): how 
 behind the winner, measured by the margins between the two leading classes. Numbers that decide
 nothing, such as the logit of a masked class or a constant in all logits, are no measure of
 rounding: tolerances that grow with them would hide that labels depend on chance or on the batch.
-
-`table` and `report` compare recorded answers, and they work without torch, so it is not imported
-at the top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
 
 from smoothcert.errors import InvalidInput
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-Outputs: TypeAlias = "Callable[[Tensor], Tensor]"
+Outputs: TypeAlias = Callable[[Tensor], Tensor]
 """From a batch to logits or labels."""
-Answer: TypeAlias = tuple[int, float]
-"""The label that a model gives to an input, and its margin over the next label."""
-ALL_INPUTS = "; all inputs: "
-"""In the fingerprint of a data set, between the hash of some inputs and that of all."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +46,6 @@ class Rounding(NamedTuple):
 
     def in_format(self, dtype: torch.dtype) -> float:
         """The largest change in a number format; see `changes`."""
-        import torch
-
         return max(self.least, self.roundings * torch.finfo(dtype).eps)
 
 
@@ -73,10 +62,6 @@ SAME_BATCH = Rounding(5e-4, 4)
 OTHER_ROWS = Rounding(0.01, 32)
 # The same rows in a batch of another size, which may use other kernels.
 OTHER_SIZE = Rounding(0.06, 64)
-# Recorded answers against those of another day: other GPUs and numbers of threads round
-# differently. The share of labels or votes, and of the margin.
-RECORDED_LABELS = 0.05
-RECORDED_MARGIN = 0.02
 
 # A form that lost a part of the network may differ only far from [0, 1].
 _FAR_SCALES = (16.0, 256.0, 4096.0)
@@ -227,8 +212,6 @@ def changes(actual: Tensor, expected: Tensor, margin: float | None = None) -> Te
         expected: Other logits for the same rows.
         margin: The typical margin m; None takes that of `expected`.
     """
-    import torch
-
     if margin is None:
         margin = typical_margin(expected)
     rounding = torch.finfo(expected.dtype).eps
@@ -275,8 +258,6 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     The batch repeats a few rows. So it shows whether an answer depends on the number of its row, on
     how many rows are alike, or on the other rows at all.
     """
-    import torch
-
     kept = torch.arange(rows) % len(few)
     batch = few[kept.to(few.device)]
     first = outputs(batch).clone()
@@ -296,40 +277,6 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     batch.copy_(few[kept.flip(0).to(few.device)])
     backwards = RepeatedBatch(batch, range(rows), range(rows)[::-1], OTHER_ROWS)
     return repeats(outputs, first, [backwards, *singles])
-
-
-def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
-    """Whether the labels and margins of a model are the same up to rounding.
-
-    Without answers to compare, they are.
-
-    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
-    True
-    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 0.9), (5, 0.001)])
-    False
-    """
-    if there is None or now is None:
-        return True
-    if len(there) != len(now):
-        return False
-    typical = median([margin for _, margin in [*there, *now]] or [0.0])
-    others = 0
-    for (label, margin), (label_now, margin_now) in zip(there, now, strict=True):
-        # Where the label has changed, one class had to catch up, and the other one took the lead.
-        lead_now = margin_now if label == label_now else -margin_now
-        if abs(margin - lead_now) > RECORDED_MARGIN * (typical + min(margin, margin_now)):
-            others += 1
-    return others <= RECORDED_LABELS * len(there)
-
-
-def same_votes(there: Mapping[int, int], now: Mapping[int, int]) -> bool:
-    """Whether the votes of the same samples are the same up to rounding, which can decide a few.
-
-    >>> same_votes({3: 90, 5: 10}, {3: 91, 5: 9}), same_votes({3: 90, 5: 10}, {3: 80, 5: 20})
-    (True, False)
-    """
-    changed = sum(abs(there.get(c, 0) - now.get(c, 0)) for c in {*there, *now}) / 2
-    return changed <= 1 + RECORDED_LABELS * sum(there.values())
 
 
 def _check_no_worse(actual: Tensor, plain: Tensor, exact: Tensor, tolerance: Tolerance) -> None:
@@ -370,17 +317,6 @@ def _labels(outputs: Tensor) -> Tensor:
 
 def _copy(x: Tensor) -> Tensor:
     """A copy for one call: some classifiers change their inputs."""
-    import torch
-
     # torch would compile a classifier again for inference tensors.
     with torch.inference_mode(False):
         return x.clone()
-
-
-def same_data(a: str, b: str) -> bool:
-    """Whether two fingerprints are of the same data.
-
-    Version 1.0 recorded the hash of some inputs, where there is one of all inputs as well now.
-    """
-    is_earlier = ALL_INPUTS not in a or ALL_INPUTS not in b
-    return a == b or (is_earlier and a.split(ALL_INPUTS)[0] == b.split(ALL_INPUTS)[0])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -183,3 +185,17 @@ def write_whole(path: str | Path, content: bytes) -> None:
         with suppress(OSError):
             partial.unlink()
         raise _cannot_write(path, error) from None
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file of the user."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(
+            "unreadable-file", "cannot read {path}: {why}", path=path, why=error.strerror
+        ) from None
+    except ValueError as error:
+        raise InvalidInput(
+            "not-toml", "{path} is not a file in TOML: {why}", path=path, why=error
+        ) from None

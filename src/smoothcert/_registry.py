@@ -8,13 +8,14 @@ is recorded for the error message only.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, did_you_mean, either, setting
 
 _PACKAGE = __name__.partition(".")[0]
 _LONGEST = 120
@@ -184,6 +185,58 @@ def defining_module(cls: type) -> str | None:
     return Path(file).stem if file else "__main__"
 
 
+def offered_subclasses(cls: Any) -> list[Any]:
+    """All public subclasses: ours that are complete, and all of the user's."""
+    below = [found for sub in cls.__subclasses__() for found in (*offered_subclasses(sub), sub)]
+    return [sub for sub in below if not sub.__name__.startswith("_") and _is_offered(sub)]
+
+
+def _is_offered(cls: Any) -> bool:
+    return defining_module(cls) is not None or not inspect.isabstract(cls)
+
+
+def named_by_user(cls: Any) -> dict[str, Any]:
+    """The subclasses in code of the user that have a name, by this name."""
+    users = [sub for sub in offered_subclasses(cls) if defining_module(sub) is not None]
+    return {sub.name: sub for sub in users if isinstance(getattr(sub, "name", None), str)}
+
+
+def class_named(option: str, name: str, classes: Mapping[str, Any]) -> Any:
+    """The class that the user names, after a check that it can be used.
+
+    Args:
+        option: The option with which it is named.
+        name: Its name.
+        classes: The classes by name.
+    """
+    if name not in classes:
+        raise InvalidInput(
+            "unknown-name",
+            "{option} must be one of {names}, got {value!r}{hint}",
+            option=option,
+            names=", ".join(sorted(classes)),
+            value=name,
+            hint=did_you_mean(name, classes),
+        )
+    cls = classes[name]
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        raise InvalidInput(
+            "incomplete-class",
+            "{name} of module {module} cannot be used: it does not define {missing}",
+            name=cls.__name__,
+            module=cls.__module__,
+            missing=" and ".join(missing),
+        )
+    if not is_dataclass(cls):
+        raise InvalidInput(
+            "not-a-dataclass",
+            "{name} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))",
+            name=cls.__name__,
+        )
+    return cls
+
+
 def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
     if (module, name) in _REGISTERED:
         return _REGISTERED[module, name]
@@ -233,6 +286,8 @@ def _restored(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("name")
     text = "the default" if value is None else str(value)
     if len(text) == 64 and " " not in text:  # a hash
         return f"{text[:8]}..."

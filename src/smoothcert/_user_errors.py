@@ -84,7 +84,7 @@ def user_errors(doing: str, *, near: str | None = None, hint: str = "") -> Itera
 
 @contextmanager
 def naming_user_errors() -> Iterator[None]:
-    """In this context, an error in a plan or noise of the user names its class and method."""
+    """In this context, an error in a plan, noise or training method of the user names its class and method."""
     try:
         yield
     except SmoothcertError:
@@ -99,7 +99,7 @@ def naming_user_errors() -> Iterator[None]:
 
 
 def _is_users_method(frame: FrameType) -> bool:
-    """Whether this is a call of a method that a plan or noise of the user defines.
+    """Whether this is a call of a method that a class of the user defines.
 
     Modules are compared, because methods that dataclasses generate have no file.
     """

@@ -1,4 +1,7 @@
-"""Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
+"""Errors for mistakes of the caller.
+
+Each message is one sentence with the value and what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
-"""Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
+"""Characters for private use. They mark what Python and the command line phrase differently."""
 _EITHER = re.compile(f"{_OPEN}(.*?){_BETWEEN}(.*?){_CLOSE}", re.S)
 
 
@@ -115,7 +118,7 @@ class UnreadableInput(InvalidInput):
 
 
 class ModelFailed(InvalidInput):
-    """The user's model raised an error after the check before a run, which is the cause of this one."""
+    """The user's model raised an error, the cause of this one, after the check before a run."""
 
 
 class MissingExtra(SmoothcertError, ImportError):
@@ -138,7 +141,7 @@ class MissingExtra(SmoothcertError, ImportError):
 
 @contextmanager
 def needs(extra: str, *, what: str) -> Iterator[None]:
-    """In this context, an import that fails is that of an optional dependency, which `what` needs."""
+    """In this context, an import that fails is that of an optional dependency of `what`."""
     try:
         yield
     except ImportError:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -383,3 +384,22 @@ def test_an_unknown_tracker_is_refused_before_the_run(smoothcert, job, tracker):
     assert answer.code == 2
     assert not Path("run").exists()
     assert "give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT" in answer.err
+
+
+@pytest.mark.filterwarnings("default:WandB")
+def test_a_tracker_that_fails_is_another_exit_code_and_the_run_is_complete(
+    smoothcert, tmp_path, monkeypatch
+):
+    class Unplugged:
+        def log(self, figures):
+            raise ConnectionError("no network")
+
+    wandb = SimpleNamespace(run=None, init=lambda **settings: Unplugged())
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    answer = smoothcert(
+        "certify --model fashion-cnn --data fashion-mnist --sigma 0.25 --samples 500 --limit 2 "
+        f"--device cpu --batch 250 --track wandb:robust --out {tmp_path / 'run'}"
+    )
+    assert answer.code == 4
+    assert "WandB gets no more figures" in answer.err
+    assert open_run(tmp_path / "run").complete

@@ -1,6 +1,5 @@
 """Denoisers on the command line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -58,13 +57,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, folder, options, mess
     code, out, error = smoothcert(f"certify {SETTINGS} {options} --out run")
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert message in error
-
-
-def test_bench_with_a_denoiser(smoothcert, folder):
-    line = (
-        "bench --model fashion-cnn-clean --denoiser d.safetensors --sigma 0.25 "
-        "--device cpu --batch 16 --seconds 0.01"
-    )
-    code, out, _ = smoothcert(f"{line} --json")
-    assert code == 0
-    assert json.loads(out)["sampler"] > 0

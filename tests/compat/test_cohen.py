@@ -3,6 +3,7 @@ import re
 import runpy
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from scipy.stats import beta, norm
 from tests.refusals import refused
 from torch import nn
 
-from smoothcert.compat.cohen import Smooth
-from smoothcert.errors import InvalidInput
+from smoothcert.compat.cohen import Smooth, _recommend_auto
+from smoothcert.errors import InvalidInput, SmoothcertWarning
+from smoothcert.models.architectures import build
 
 
 def above_half(x):
@@ -229,6 +231,48 @@ def test_it_is_not_slower_than_the_usual_loop_on_a_tiny_model():
         ours.append(middle - start)
         loops.append(time.process_time() - middle)
     assert min(ours) < min(loops)  # half of it
+
+
+class Spy(nn.Module):
+    """Keeps the number formats in which it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.formats = set()
+
+    def forward(self, x):
+        self.formats.add(x.dtype)
+        return self.layer(x)
+
+    def __deepcopy__(self, memo):  # copies report here as well
+        twin = Spy()
+        twin.load_state_dict(self.state_dict())
+        twin.formats = self.formats
+        return twin
+
+
+def test_the_classifier_stays_in_float32_unless_the_caller_asks_for_something_else():
+    spy = Spy()
+    x = torch.rand(2)
+    Smooth(spy, 2, 0.25).certify(x, 100, 2000, 0.001, 1000)
+    assert spy.formats == {torch.float32}
+    Smooth(spy, 2, 0.25, dtype="bfloat16").certify(x, 100, 2000, 0.001, 1000)
+    assert torch.bfloat16 in spy.formats
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_the_first_call_on_cuda_says_once_how_to_be_faster():
+    _recommend_auto.cache_clear()
+    x = torch.rand(3, 32, 32, device="cuda")
+    network = build("cifar-resnet20").cuda().eval()
+    with pytest.warns(SmoothcertWarning, match="float32, as the code of 2019 does"):
+        Smooth(network, 10, 0.25).certify(x, 100, 1000, 0.001, 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Smooth(network, 10, 0.25).certify(x, 100, 1000, 0.001, 100)
+        Smooth(network, 10, 0.25, dtype="auto").certify(x, 100, 1000, 0.001, 100)
 
 
 def test_attributes_that_are_changed_later_count():

@@ -2,6 +2,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.compat.trackers import tracker_named
@@ -47,10 +48,11 @@ def test_a_tracker_gets_settings_figures_and_the_end_beside_the_usual_display(tm
     assert [step for step, _ in recorder.logged] == [1, 2, 3, 3]
     last = recorder.logged[-1][1]
     assert (last["acr"], last["average_samples"]) == (run.acr, run.average_samples)
+    assert last["certified_accuracy/0"] == run.certified_accuracy([0])[0]
     assert recorder.finished
 
 
-@pytest.mark.parametrize("method", ["open", "log", "finish", "close"])
+@pytest.mark.parametrize("method", ["log", "report", "finish", "close"])
 @pytest.mark.filterwarnings("default:Broken")
 def test_a_tracker_that_raises_never_stops_the_run(tmp_path, method):
     class Broken(Recorder):
@@ -60,15 +62,27 @@ def test_a_tracker_that_raises_never_stops_the_run(tmp_path, method):
         raise ConnectionError("no network\nfor now")
 
     setattr(Broken, method, fail)
-    other = Recorder()
+    broken, other = Broken(), Recorder()
     with pytest.warns(
         UserWarning,
         match="Broken gets no more figures, because it raised ConnectionError: no network;",
     ) as told:
-        run = certify(tmp_path, [Broken(), other])
+        run = certify(tmp_path, [broken, other])
     assert len(told) == 1
     assert run.complete
+    assert broken.failed
     assert other.finished
+    assert not other.failed
+
+
+def test_a_tracker_that_cannot_be_opened_is_refused_before_the_first_sample(tmp_path):
+    class Unreachable(Recorder):
+        def open(self, settings):
+            raise ConnectionError("no route to host")
+
+    with refused("tracker-not-opened", tracker="Unreachable", why="no route to host"):
+        certify(tmp_path, Unreachable())
+    assert certify(tmp_path, sc.Progress()).complete
 
 
 def test_a_display_that_is_asked_for_replaces_the_usual_one(tmp_path, capsys):
@@ -116,7 +130,10 @@ def test_weights_and_biases_gets_figures_in_a_run_of_its_own_or_in_the_active_on
 
 def test_mlflow_gets_parameters_and_metrics(tmp_path, monkeypatch):
     calls = []
-    names = ("set_experiment", "start_run", "log_params", "log_metrics", "end_run")
+    names = (
+        *("set_experiment", "start_run", "log_params"),
+        *("log_metrics", "log_artifact", "end_run"),
+    )
 
     def recorded(name):
         return lambda *arguments, **more: calls.append((name, arguments, more))
@@ -129,6 +146,7 @@ def test_mlflow_gets_parameters_and_metrics(tmp_path, monkeypatch):
         "start_run",
         "log_params",
         "log_metrics",
+        "log_artifact",
         "end_run",
     ]
     assert calls[0][1] == ("robust",)

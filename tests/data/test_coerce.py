@@ -13,8 +13,7 @@ from torch.utils.data import (
 )
 
 import smoothcert as sc
-from smoothcert._agreement import same_data
-from smoothcert.data.base import first_readable
+from smoothcert.data.base import first_readable, same_data
 from smoothcert.data.coerce import as_dataset
 from smoothcert.data.inputs import as_input
 from smoothcert.errors import InvalidInput

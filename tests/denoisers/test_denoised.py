@@ -126,7 +126,7 @@ def test_a_denoiser_in_training_mode_is_refused(model):
 
 def test_a_denoiser_without_weights_is_refused_behind_a_function():
     lazy = nn.LazyConv2d(1, 3, padding=1).eval()
-    with refused("lazy-layers"):
+    with refused("no-weights-yet"):
         Smoothed(function, noise=NOISE, classes=2, denoiser=lazy, device="cpu", batch=16)
 
 

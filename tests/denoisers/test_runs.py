@@ -156,7 +156,7 @@ def test_a_smoothed_classifier_in_memory_takes_a_denoiser(unet, network):
 
 @pytest.mark.annexes
 def test_bench_times_the_composition(unet):
-    from smoothcert.tasks.bench import bench
+    from benchmarks.bench import bench
 
     small, fitting = (
         sc.Smoothed("fashion-cnn-clean", noise=NOISE, denoiser=front, **RUNTIME)

@@ -7,6 +7,7 @@ import torch
 from resnets import logits_of, random_network, relative_error
 
 from smoothcert.kernels.layout import Layout, layouts
+from smoothcert.kernels.stages import StageEnsemble
 from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid
 from smoothcert.noises.rounded_normal import thresholds
 
@@ -90,6 +91,31 @@ def test_a_row_that_overflows_in_float16_is_no_vote():
     x[1] *= 60_000
     assert bool(x.isfinite().all())
     assert classifier(x).tolist() == [expected[0], network.classes, expected[2]]
+
+
+def test_an_ensemble_averages_logits_under_the_same_noise():
+    members = [
+        emulated.EmulatedClassifier(
+            random_network((16,), size=8, seed=seed), torch.float16, ONE_STAGE
+        )
+        for seed in range(3)
+    ]
+    ensemble = StageEnsemble(members)
+    x = torch.rand((4, 3, 8, 8), generator=torch.Generator().manual_seed(0)).half()
+    mean = torch.stack([member.logits(x) for member in members]).mean(0)
+    assert torch.equal(ensemble.logits(x), mean)
+    assert ensemble(x).tolist() == mean.argmax(1).tolist()
+    noise = {"count": 4, "seed": 7, "draw": Additive("normal", 0.5)}
+    clean = x[:1].float().contiguous(memory_format=torch.channels_last)
+    rows = torch.tensor([[0] * 4, [5] * 4, range(4)], dtype=torch.int32)
+    noisy = torch.stack([member.noisy_logits(clean, rows, **noise) for member in members])
+    assert ensemble.with_noise(clean, rows, **noise).tolist() == noisy.mean(0).argmax(1).tolist()
+    x[2, 0, 0, 0] = torch.nan
+    assert ensemble(x).tolist() == [
+        *mean.argmax(1)[:2].tolist(),
+        members[0].classes,
+        mean.argmax(1)[3],
+    ]
 
 
 @pytest.mark.parametrize(

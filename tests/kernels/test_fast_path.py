@@ -14,6 +14,7 @@ from smoothcert import Gaussian, GridGaussian, InputSpecific
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
+from smoothcert.models.averages import Ensemble
 from smoothcert.sampling.sampler import Batch, VoteCounter
 from smoothcert.sampling.streams import PhiloxStream, Segment
 from smoothcert.smoothed.prepare import prepare
@@ -240,7 +241,7 @@ class TestOnAGpu:
     def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):
         module = model()
         prepared = prepared_for(module, batch=512)
-        assert prepared.subject.runtime.compile == mode
+        assert prepared.runtime.compile == mode
         forward = looks_of(prepared, inputs)
         assert forward == votes(module, inputs[::-1], batch=512)
         two = [inputs[17], inputs[5]]
@@ -264,6 +265,14 @@ class TestOnAGpu:
         # A function cannot draw noise, so the stream draws it.
         by_the_stream = replace(prepared, classify=lambda noisy: kernels(noisy))
         assert looks_of(by_the_stream, inputs) == drawn_by_the_kernel
+
+    def test_an_ensemble_runs_with_the_kernels_of_its_members(self, inputs):
+        module = Ensemble([Undecided(), Undecided("cifar-resnet110")]).eval()
+        prepared = prepared_for(module, batch=512)
+        assert prepared.runtime.compile == "stages"
+        kernels = prepared.classify
+        by_the_stream = replace(prepared, classify=lambda noisy: kernels(noisy))
+        assert looks_of(by_the_stream, inputs) == looks_of(prepared, inputs)
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert._agreement import same_answers
+from smoothcert._answers import same_answers
 from smoothcert.models.base import state_hash
 from smoothcert.models.outputs import answers
 

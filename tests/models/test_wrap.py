@@ -43,16 +43,6 @@ def test_a_model_that_normalises_in_place_does_not_change_the_example():
     assert torch.equal(example, torch.ones(4))
 
 
-def test_a_pipeline_of_hugging_face_is_given_by_its_name():
-    class Pipeline:
-        def __call__(self, images):
-            return [{"label": "cat", "score": 1.0}]
-
-    Pipeline.__module__ = "transformers.pipelines.image_classification"
-    with refused("pipeline-of-transformers"):
-        as_classifier(Pipeline(), classes=None, example=EXAMPLE)
-
-
 @pytest.mark.parametrize(
     ("model", "code", "fields"),
     [

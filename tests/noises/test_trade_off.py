@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert.noises import (
+    Blur,
     Brightness,
+    Contrast,
     Gaussian,
     GridGaussian,
     Laplace,
@@ -19,6 +21,8 @@ NOISES = [
     Gaussian(0.5),
     GridGaussian(0.25, size=784),
     Brightness(0.1),
+    Contrast(0.3),
+    Blur(3.0),
     Translation(2.0),
     Uniform(1.0),
     Splitting(0.7),

@@ -108,22 +108,6 @@ def test_the_curve_ends_at_the_largest_radius_that_was_decided(deciding_run, iss
     assert longer.x.max() > shorter.x.max()
 
 
-def test_inputs_of_the_same_decided_radius_and_samples_share_a_mark(radii_run, iss_run):
-    chart = charts.radius_against_samples([radii_run], most_points=3)
-    [points] = chart.layers
-    assert points.inputs.sum() == len(radii_run) > len(points.x)
-    for n, x, y, outcome in zip(points.inputs, points.x, points.y, points.outcome, strict=True):
-        same = (radii_run.samples == x) & (radii_run.radius == y) & (outcomes(radii_run) == outcome)
-        assert n == same.sum()
-    told = points.columns["input"]
-    assert all(
-        (text == f"{n} inputs") == (n > 1) for text, n in zip(told, points.inputs, strict=True)
-    )
-    assert "larger marks stand for more" in chart.caption
-    assert "are shown" not in chart.caption
-    assert charts.radius_against_samples([iss_run]).layers[0].inputs is None
-
-
 def test_a_single_run_has_no_chart_of_what_the_radius_costs(iss_run, fixed_run):
     assert "trade-off" not in [chart.id for chart in charts.charts([iss_run])]
     assert "trade-off" in [chart.id for chart in charts.charts([iss_run, fixed_run])]

@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts, radius_against_samples
-from smoothcert.report.vega import label_places, spec, ticks
+from smoothcert.report.vega import label_places, spec
 
 
 def test_a_specification_is_plain_json_with_every_mark(iss_run, fixed_run):
@@ -63,10 +63,3 @@ def test_labels_stand_beside_their_lines_and_not_on_each_other():
     assert heights[0] == 1.0
     assert heights[3] == 0.5
     assert np.all(-np.diff(heights) >= 0.03)
-
-
-def test_ticks_of_a_scale_with_a_power_are_apart():
-    found = np.array(ticks(Axis("share", "percent", power=6.0), 0.5, 1.0))
-    assert found[0] == 1
-    assert np.all(-np.diff(found**6) >= 0.08 * (1 - 0.5**6))
-    assert len(found) >= 5

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.refusals import refused
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific
-from smoothcert._agreement import same_answers
+from smoothcert._answers import same_answers
 from smoothcert._registry import describe
 from smoothcert.runs.manifest import Manifest, compact_ids, expand_ids
 

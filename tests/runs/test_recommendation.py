@@ -5,7 +5,7 @@ import pytest
 from tests.refusals import refused
 
 from smoothcert.noises import Gaussian, Uniform
-from smoothcert.runs.comparison import recommend
+from smoothcert.runs.recommendation import recommend
 from smoothcert.runs.table import table
 
 

@@ -48,7 +48,7 @@ def prepared(runtime):
 
 def votes(inputs, *, batch=512):
     ready = prepared(Runtime.resolve("cuda", compile="default", batch=batch))
-    assert ready.subject.runtime.compile == "default"
+    assert ready.runtime.compile == "default"
     engine = ready.engine(InputSpecific(2_000, pilot=200, decline=0.1))
     return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
 
@@ -61,7 +61,7 @@ def test_votes_are_identical_whatever_shares_the_batch(inputs):
 
 
 def test_a_measured_batch_fits_and_is_kept(inputs):
-    runtime = prepared(Runtime.resolve("cuda", compile="none")).subject.runtime
+    runtime = prepared(Runtime.resolve("cuda", compile="none")).runtime
     assert runtime.batch >= 256
     assert runtime.dtype == "float16"
 

@@ -8,11 +8,14 @@ import torch
 from scipy.stats import binomtest, chisquare, kstest, laplace, norm, uniform
 from tests.refusals import refused
 
-from smoothcert import Fixed, InvalidInput, Smoothed
+from smoothcert import Fixed, Smoothed
 from smoothcert.noises import (
     Ablation,
     Additive,
+    Blur,
     Brightness,
+    Contrast,
+    ContrastBrightness,
     Discrete,
     Draw,
     Gaussian,
@@ -32,6 +35,9 @@ NOISES = [
     Laplace(0.5),
     GridGaussian(0.5),
     Brightness(0.5),
+    Contrast(0.3),
+    ContrastBrightness(0.3),
+    Blur(3.0),
     Translation(2.0),
     Splitting(0.3),
     Splitting(1.0, 255),
@@ -278,8 +284,9 @@ def test_shifts_are_circular_rounded_and_normal():
         counts = np.bincount(np.clip(moved.numpy() + 7, 0, 14), minlength=15)
         edges = np.concatenate([[-np.inf], np.arange(-6.5, 7), [np.inf]])
         assert chisquare(counts, np.diff(norm.cdf(edges / 3)) * 4000).pvalue > 1e-4
-    with pytest.raises(InvalidInput, match="only images can be shifted"):
-        drawn(Translation(3.0), torch.zeros(5), (0, 0, 1))
+    for noise in (Translation(3.0), Blur(3.0)):
+        with refused("not-images", shape=(5,)):
+            drawn(noise, torch.zeros(5), (0, 0, 1))
 
 
 def test_brightness_is_one_normal_number_for_all_values():

@@ -5,7 +5,16 @@ import pytest
 from scipy.stats import binomtest, chisquare, kstest, norm
 
 from smoothcert._registry import describe
-from smoothcert.noises import Ablation, Brightness, Discrete, GridGaussian, Splitting, Translation
+from smoothcert.noises import (
+    Ablation,
+    Blur,
+    Brightness,
+    ContrastBrightness,
+    Discrete,
+    GridGaussian,
+    Splitting,
+    Translation,
+)
 
 SEGMENTS = [(id, 0, 10) for id in range(4)]
 
@@ -21,6 +30,8 @@ SEGMENTS = [(id, 0, 10) for id in range(4)]
         (Splitting(0.5, 255), (3, 5, 5)),
         (Translation(2.0), (3, 5, 5)),
         (Brightness(0.5), (3, 5, 5)),
+        (ContrastBrightness(0.5), (3, 5, 5)),
+        (Blur(2.0), (3, 5, 5)),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ worst cases, for which the certified radius is the true one.
 """
 
 from dataclasses import replace
-from math import ceil, comb
+from math import ceil, comb, log
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from tests.subjects import bound
 from smoothcert import (
     Ablation,
     AtRadii,
+    Blur,
     Brightness,
     Discrete,
     Exact,
@@ -143,6 +144,31 @@ def test_bets_on_a_class_that_a_pilot_chose(plan):
     ]
     assert allowed(sum(not survives(c, d) for c, d in certified), len(certified))
     assert max(c.radius for c, _ in certified) == 0.2
+
+
+@pytest.mark.parametrize("plan", [*PLANS, replace(BETS, radii=(0, 2, 4))])
+def test_a_contrast_that_blur_takes_away(plan):
+    """The difference of two pixels falls by e^-a, and class 1 answers where it is large enough."""
+
+    def sharp(x):
+        return (x[:, 0, 0] - x[:, 0, 1] > 1e-3).long()
+
+    blurs = np.linspace(0, 20, INPUTS)  # each takes away the sharpness of one input
+    inputs = [torch.tensor([[1.0, -1.0]]) * float(np.exp(b) * 5e-4) for b in blurs]
+    certified = [
+        (c, b)
+        for c, b in zip(certify(Blur(4.0), sharp, inputs, plan), blurs, strict=True)
+        if not c.abstained
+    ]
+    median = 4 * log(2)
+    wrong = 0
+    for c, b in certified:
+        if c.prediction == 1:
+            wrong += not c.radius <= b - median
+        else:
+            wrong += not b < median
+    assert allowed(wrong, len(certified))
+    assert max(c.radius for c, _ in certified if c.prediction == 1) >= 4
 
 
 def above_half(x):

@@ -467,7 +467,7 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
             "not-between",
             {"name": "sigma"},
         ),
-        (lambda: smoothed(nn.Linear(1, 2, device="meta")), "meta-weights", {}),
+        (lambda: smoothed(nn.Linear(1, 2, device="meta")), "no-weights-yet", {}),
         (lambda: smoothed(weights="checkpoint.pth"), "weights-without-name", {}),
         (
             lambda: sc.certify(smoothed(), [[0.1]], sigma=0.5),

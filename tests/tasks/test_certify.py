@@ -14,7 +14,7 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
-from smoothcert.report.case import write_case
+from smoothcert.report.evidence import write_evidence
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.journal import Journal
@@ -160,7 +160,7 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
     assert easy.left_out == 1
     audited = audit(tmp_path, redraw=0)
     assert (audited.findings, audited.left_out) == ((), 1)
-    case = write_case(tmp_path, audited, tmp_path.with_suffix(".html")).read_text()
+    case = write_evidence(tmp_path, audited, tmp_path.with_suffix(".html")).read_text()
     card, board = (write_results(easy, format=name, radii=[0.1]) for name in ("card", "sok"))
     other = certify(tmp_path.with_suffix(".other"), data=Damaged(), ids="0-29,31-39")
     notes = " ".join(compare_runs(easy, other, radius=[0.1]).sentences)

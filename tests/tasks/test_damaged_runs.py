@@ -13,7 +13,7 @@ from tests.refusals import refused
 
 from smoothcert.errors import SmoothcertError
 from smoothcert.report import write_report
-from smoothcert.report.case import write_case
+from smoothcert.report.evidence import write_evidence
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -89,7 +89,7 @@ def _commands(folder, out):
     yield lambda: table([folder]).render()
     yield lambda: summary(open_run(folder))
     yield lambda: write_report(folder, out / "report.html")
-    yield lambda: write_case(folder, audit(folder, redraw=0), out / "case.html")
+    yield lambda: write_evidence(folder, audit(folder, redraw=0), out / "evidence.html")
     yield lambda: audit(folder, redraw=1, **here)
     yield lambda: compare(folder, folder)
     yield lambda: gate(folder, {"inputs": 1, "dtype": "float32", "audit": 0})

@@ -1,11 +1,13 @@
 import json
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
+from tests.users_code import forget
 from typer.testing import CliRunner
 
 from smoothcert.cli import app, main
@@ -323,6 +325,57 @@ def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused,
         save_denoiser(tmp_path / "d.safetensors")
         own += ["--denoiser", str(tmp_path / "d.safetensors")]
     assert "the denoiser takes inputs with values from 0 to 1: scale the data" in refused(own)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_training.py"
+
+
+def test_a_method_from_a_file_of_the_user_trains_and_resumes(options, tmp_path):
+    own = ["--import", str(EXAMPLE), *options, "--method", "stability", "--weight", "0.5"]
+    trained = CliRunner().invoke(app, own)
+    assert trained.exit_code == 0, trained.output
+    with safe_open(tmp_path / "run" / "weights.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    assert (metadata["method"], metadata["weight"], metadata["sigma"]) == (
+        "stability",
+        "0.5",
+        "0.25",
+    )
+    again = CliRunner().invoke(app, own)
+    assert again.stdout.startswith("complete already: ")
+
+
+METHOD = """
+from dataclasses import dataclass
+from smoothcert.training import Method
+
+@dataclass(frozen=True)
+class Mine(Method):
+    name = "mine"
+    sigma: float
+
+    def objective(self, module, x, labels, epoch):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise KeyError('nothing')", "Mine.objective fails (KeyError): 'nothing' ("),
+        ("return module(x).mean()", "Mine.objective must return an Objective: a loss, which is a"),
+    ],
+)
+def test_a_method_of_the_user_that_fails_is_one_sentence(options, body, message, refused, tmp_path):
+    (tmp_path / "mine.py").write_text(METHOD.format(body=body))
+    forget("mine")
+    error = refused(["--import", str(tmp_path / "mine.py"), *options, "--method", "mine"])
+    assert message in error
+    forget("mine")
+
+
+def test_a_method_that_nobody_has_written_is_refused(options, refused):
+    assert "did you mean smoothmix?" in refused([*options, "--method", "smothmix"])
 
 
 def test_a_resumed_training_says_what_was_left(options, tmp_path):

@@ -9,13 +9,24 @@ from tests.refusals import refused
 from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import load_classifier
-from smoothcert.training import Augmentation, Consistency, Macer, Recipe, SmoothAdv, train
+from smoothcert.training import (
+    Augmentation,
+    CatRs,
+    Consistency,
+    Macer,
+    Recipe,
+    SmoothAdv,
+    SmoothMix,
+    train,
+)
 
 METHODS = [
     Augmentation(0.25),
     Consistency(0.25, weight=5.0),
     Macer(0.25, weight=4.0, copies=4),
     SmoothAdv(0.25, epsilon=0.5, copies=2, steps=2, warmup=2),
+    SmoothMix(0.25, epsilon=2.0, steps=1),
+    CatRs(0.25, weight=1.0, copies=2, steps=1),
 ]
 
 

@@ -7,11 +7,13 @@ import pytest
 import torch
 from tests.refusals import refused
 
-from smoothcert.training import Consistency, Macer, SmoothAdv, method_named
+from smoothcert.training import CatRs, Consistency, Macer, SmoothAdv, SmoothMix, method_named
 from smoothcert.training.methods.ascent import ascend, loss_gradient
-from smoothcert.training.methods.base import log_mean_probability, natural_loss
+from smoothcert.training.methods.base import divergence, log_mean_probability, natural_loss
+from smoothcert.training.methods.catrs import easiest_copies_loss
 from smoothcert.training.methods.consistency import consistency_loss
 from smoothcert.training.methods.macer import radius_loss
+from smoothcert.training.methods.smoothmix import unrestricted_adversary
 
 
 def logits(*copies):
@@ -156,7 +158,7 @@ def test_published_constants_depend_on_the_noise():
 
 
 def test_a_constant_that_a_method_does_not_have_is_an_error():
-    hint = ": that is for smoothadv"
+    hint = ": that is for smoothadv or smoothmix or catrs"
     with refused("not-a-constant", method="consistency", constant="epsilon", hint=hint):
         method_named("consistency", sigma=0.25, epsilon=1.0)
     with refused("too-small", name="copies", least=2):
@@ -176,3 +178,90 @@ def test_sigma_0_is_training_without_noise_and_only_for_the_plain_method():
     for other in ("consistency", "macer", "smoothadv"):
         with refused("not-between", name="sigma"):
             method_named(other, sigma=0)
+
+
+def test_divergence_is_from_the_target_to_each_copy():
+    target = torch.tensor([[0.7, 0.3]])
+    found = divergence(target, logits([0.9, 0.1], [0.5, 0.5]))
+    expected = [0.7 * math.log(0.7 / p) + 0.3 * math.log(0.3 / (1 - p)) for p in (0.9, 0.5)]
+    assert found[:, 0].tolist() == pytest.approx(expected)
+
+
+def test_the_adversary_of_smoothmix_may_leave_every_ball_and_the_box():
+    x = torch.full((1, 1, 4, 4), 0.5)
+    gradient = loss_gradient(HalfSpace(), torch.tensor([0]), torch.zeros(1, *x.shape))
+    found = unrestricted_adversary(gradient, x, epsilon=4.0, steps=3)
+    assert torch.allclose(found, torch.full_like(x, 0.5 - 1.0))  # 4 over 16 equal pixels
+
+
+class Recorded(torch.nn.Module):
+    """A linear classifier that keeps what it was given in training mode."""
+
+    def __init__(self, inputs=4, classes=3):
+        super().__init__()
+        self.layer = torch.nn.Linear(inputs, classes)
+        self.seen = []
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append(x.detach())
+        return self.layer(x)
+
+
+def test_smoothmix_trains_between_an_input_and_its_adversary():
+    torch.manual_seed(0)
+    module = Recorded()
+    x = torch.rand(64, 4)
+    labels = module(x).argmax(-1)
+    labels[32:] = (labels[32:] + 1) % 3  # these are wrong
+    module.seen.clear()
+    method = SmoothMix(sigma=1e-9, epsilon=1e-3, weight=5.0, copies=2, steps=2)
+    found = method.objective(module, x, labels, torch.tensor(0))
+    clean, mixed = module.seen
+    way = (mixed - clean).norm(dim=1)
+    assert way.max() <= 0.5e-3 * 1.001  # lambda is at most 1/2
+    assert way.std() > 0.5e-4
+    # The distance is tiny, so F(x_mix) = F(x), and lambda follows from the distance.
+    share = (way[:64] / 1e-3)[:, None]
+    p = module.layer(x).softmax(-1)
+    target = (1 - share) * p + share / 3
+    kl = (target * (target / p).log()).sum(-1)
+    natural = torch.nn.functional.cross_entropy(module.layer(x), labels)
+    expected = natural + 5 * kl[:32].sum() / 64
+    assert found.loss.item() == pytest.approx(expected.item(), rel=1e-3)
+
+
+def test_a_hard_input_is_trained_on_its_easiest_copies():
+    # Copies of two inputs of class 0: two of three right, and none right.
+    copies = logits([0.9, 0.1], [0.2, 0.8], [0.6, 0.4])
+    hopeless = logits([0.1, 0.9], [0.3, 0.7], [0.2, 0.8])
+    loss, right = easiest_copies_loss(torch.cat([copies, hopeless], 1), torch.tensor([0, 0]))
+    assert right.tolist() == [2, 0]
+    expected = (-math.log(0.9) - math.log(0.6)) / 3 - math.log(0.3) / 3  # one copy at least
+    assert loss.item() == pytest.approx(expected / 2)
+
+
+def test_catrs_adds_the_worst_noise_only_where_all_copies_are_right():
+    torch.manual_seed(0)
+    module = Recorded(inputs=4, classes=2)
+    with torch.no_grad():
+        module.layer.weight.copy_(torch.tensor([[10.0, 0, 0, 0], [-10.0, 0, 0, 0]]))
+        module.layer.bias.zero_()
+    x = torch.zeros(2, 4)
+    x[:, 0] = 1.0
+    labels = torch.tensor([0, 1])  # all copies of the first are right, none of the second
+    method = CatRs(sigma=1e-6, weight=2.0, epsilon=0.98, copies=2, steps=1)
+    found = method.objective(module, x, labels, torch.tensor(0))
+    clean, attacked = (seen.view(2, 2, 4) for seen in module.seen)
+    assert (attacked - clean).norm(dim=-1).max() <= 0.98 * 1.001
+    p, q = (torch.sigmoid(20 * seen[:, 0, 0].double()) for seen in (clean, attacked))
+    smoothed = p.mean()
+    worst = smoothed * (smoothed / q).log() + (1 - smoothed) * ((1 - smoothed) / (1 - q)).log()
+    low = (-p.log().mean() - torch.sigmoid(-20 * clean[:, 1, 0].double()).log().max() / 2) / 2
+    assert found.loss.item() == pytest.approx((low + 2 * worst.max() / 2).item(), rel=1e-3)
+    assert module.training
+
+
+def test_published_constants_of_smoothmix_and_catrs_grow_with_the_noise():
+    assert [SmoothMix.published(sigma).epsilon for sigma in (0.25, 0.5, 1.0)] == [2, 4, 8]
+    assert [CatRs.published(sigma).weight for sigma in (0.25, 0.5, 1.0)] == [0.5, 1, 2]

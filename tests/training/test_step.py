@@ -4,14 +4,25 @@ import torch
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
-from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
+from smoothcert.noises import (
+    Blur,
+    Brightness,
+    ContrastBrightness,
+    Discrete,
+    GridGaussian,
+    Laplace,
+    Splitting,
+    Translation,
+)
 from smoothcert.training import (
     Augmentation,
+    CatRs,
     Consistency,
     Denoising,
     Macer,
     Recipe,
     SmoothAdv,
+    SmoothMix,
     method_named,
 )
 from smoothcert.training.device_data import DeviceData, augment
@@ -23,6 +34,8 @@ METHODS = [
     Consistency.published(0.5),
     Macer(0.5, weight=4.0, copies=2),
     SmoothAdv(0.5, epsilon=1.0, copies=2, steps=2),
+    SmoothMix(0.5, epsilon=2.0, steps=1),
+    CatRs(0.5, weight=1.0, copies=2, steps=1),
 ]
 
 
@@ -162,6 +175,8 @@ def test_a_captured_step_trains_as_the_normal_one(method):
         Splitting(1.0, 255),
         Translation(2.0),
         Brightness(0.1),
+        ContrastBrightness(0.3),
+        Blur(3.0),
         Discrete(0.2, 256),
     ],
     ids=str,

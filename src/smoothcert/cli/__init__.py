@@ -31,7 +31,7 @@ app = typer.Typer(
 _COMMANDS = {  # by the panels of the help
     "Certify": (certify.demo, certify.certify, results.merge),
     "Check a run": (check.audit, check.attack),
-    "Before a run": (measure.probe, measure.bench, plans.map_, plans.coverage, plans.replay),
+    "Before a run": (measure.probe, plans.map_, plans.coverage, plans.replay),
     "Results": (results.table, results.compare, check.gate, results.report, results.export),
     "Train": (train.train,),
 }
@@ -54,7 +54,7 @@ def _main_options(
     modules: list[str] = typer.Option(
         [],
         "--import",
-        help="A file or module of your own that defines plans or noises.",
+        help="A file or module of your own that defines plans, noises or training methods.",
         metavar="FILE",
     ),
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import smoothcert as sc
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     STARTED,
@@ -28,11 +29,9 @@ from smoothcert.cli.options import (
 )
 from smoothcert.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from smoothcert.runs.progress import Progress
-    from smoothcert.runs.run import Run
-
 _DEMO_RADII = (0.0, 0.25, 0.5)
+_TRACKER_FAILED = 4
+"""The exit code if the run is complete, but a tracker has not got all of it."""
 
 
 def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
@@ -41,31 +40,25 @@ def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
     Args:
         out: The folder for the runs and the report.
     """
-    from smoothcert.noises import Gaussian
-    from smoothcert.plans import AtRadii, Fixed, InputSpecific
-    from smoothcert.report import write_report
-    from smoothcert.runs.table import table
-    from smoothcert.tasks.certify import certify
-
     plans = {
-        "fixed": Fixed(10_000),
-        "input-specific": InputSpecific(10_000, decline=0.05),
-        "radii": AtRadii(_DEMO_RADII, 10_000, known_labels=True),
-        "radii-runner-up": AtRadii(_DEMO_RADII, 10_000, known_labels=True, bound="runner-up"),
+        "fixed": sc.Fixed(10_000),
+        "input-specific": sc.InputSpecific(10_000, decline=0.05),
+        "radii": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True),
+        "radii-runner-up": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True, bound="runner-up"),
     }
     runs = [
-        certify(
+        sc.certify(
             "fashion-cnn",
             "fashion-mnist",
-            noise=Gaussian(0.25),
+            noise=sc.Gaussian(0.25),
             plan=plan,
             limit=limit,
             out=out / name,
         )
         for name, plan in plans.items()
     ]
-    rows = table(runs, radii=_DEMO_RADII)
-    page = write_report(runs, out / "report.html", radii=_DEMO_RADII)
+    rows = sc.table(runs, radii=_DEMO_RADII)
+    page = sc.write_report(runs, out / "report.html", radii=_DEMO_RADII)
     fixed, _, radii, _ = (run.average_samples or 1 for run in runs)
     times = fixed / radii
     saved = f"Certified accuracy at three radii took {times:.0f} times fewer samples than usual."
@@ -93,6 +86,8 @@ def certify(
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> Output:
     """Certify inputs and save the certificates in a folder. Run it again to resume.
+
+    The exit code is 4 if the run is complete, but a tracker failed.
 
     Args:
         out: The folder of the run. The same command resumes it, also with more inputs.
@@ -133,10 +128,14 @@ def certify(
     if dry_run:
         return _forecasts(requests)
     assert out is not None
-    runs = [_certified(one, track, radii, quiet=quiet, of=len(requests)) for one in requests]
+    trackers = _trackers(track)
+    runs = [_certified(one, trackers, radii, quiet=quiet, of=len(requests)) for one in requests]
     if len(runs) == 1:
-        return _one_run(runs[0], out, radii, quiet=quiet)
-    return _several_runs(runs, out, radii, quiet=quiet)
+        output = _one_run(runs[0], out, radii, quiet=quiet)
+    else:
+        output = _several_runs(runs, out, radii, quiet=quiet)
+    failed = any(tracker.failed for tracker in trackers)
+    return replace(output, code=_TRACKER_FAILED) if failed else output
 
 
 def _sweep(request: dict[str, Any], noises: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
@@ -170,9 +169,8 @@ def _named(sigma: float, request: dict[str, Any]) -> dict[str, str]:
 
 
 def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
-    from smoothcert.tasks.certify import forecast
 
-    forecasts = [forecast(**request) for request in requests]
+    forecasts = [sc.forecast(**request) for request in requests]
     plain = [asdict(one) | {"seconds": one.seconds} for one in forecasts]
     return Output(
         plain[0] if len(plain) == 1 else {"runs": plain}, [f"forecast: {one}" for one in forecasts]
@@ -180,24 +178,27 @@ def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
 
 
 def _certified(
-    request: dict[str, Any], track: list[str], radii: list[float] | None, *, quiet: bool, of: int
-) -> Run:
+    request: dict[str, Any],
+    trackers: Sequence[sc.Tracker],
+    radii: list[float] | None,
+    *,
+    quiet: bool,
+    of: int,
+) -> sc.Run:
     """Make one of several runs."""
-    from smoothcert.runs.progress import Display, Progress
-    from smoothcert.runs.run import Run
+    from smoothcert.runs.progress import Display
     from smoothcert.runs.words import summary
-    from smoothcert.tasks.certify import certify
 
-    display = Progress() if quiet else Display(summary=False)
+    display = sc.Progress() if quiet else Display(summary=False)
     display.command = True
-    run = certify(progress=[display, *_trackers(track)], **request)
-    assert isinstance(run, Run)  # it has a folder
+    run = sc.certify(progress=[display, *trackers], **request)
+    assert isinstance(run, sc.Run)  # it has a folder
     if of > 1:
         display.say(summary(run, radii=radii))
     return run
 
 
-def _trackers(names: list[str]) -> list[Progress]:
+def _trackers(names: list[str]) -> list[sc.Tracker]:
     if not names:
         return []
     from smoothcert.compat.trackers import tracker_named
@@ -205,25 +206,25 @@ def _trackers(names: list[str]) -> list[Progress]:
     return [tracker_named(name) for name in names]
 
 
-def _one_run(run: Run, out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
-    from smoothcert.runs.table import table
+def _one_run(run: sc.Run, out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
     from smoothcert.runs.words import summary
 
     seconds = time.perf_counter() - STARTED
     about = {"out": str(out), "complete": run.complete, "command_seconds": seconds}
     lines = [] if quiet else [summary(run, radii=radii, seconds=seconds)]
-    return Output(lambda: about | table(run, radii=radii).plain()["runs"][0], lines)
+    return Output(lambda: about | sc.table(run, radii=radii).plain()["runs"][0], lines)
 
 
-def _several_runs(runs: list[Run], out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
-    from smoothcert.report import write_report
-    from smoothcert.runs.comparison import recommend
-    from smoothcert.runs.table import table
+def _several_runs(
+    runs: list[sc.Run], out: Path, radii: list[float] | None, *, quiet: bool
+) -> Output:
 
-    rows = table(runs, radii=radii)
+    rows = sc.table(runs, radii=radii)
     complete = all(run.complete for run in runs)
-    recommendation = recommend(runs, radii=rows.radii) if complete else None
-    page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=recommendation)
+    recommendation = sc.recommend(runs, radii=rows.radii) if complete else None
+    page = sc.write_report(
+        runs, out / "report.html", radii=rows.radii, recommendation=recommendation
+    )
     about = {
         "out": str(out),
         "complete": complete,

@@ -8,13 +8,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+from rich.progress import Progress
+
+import smoothcert as sc
 from smoothcert._files import check_output, write_output
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers
 from smoothcert.errors import number_of
 
 if TYPE_CHECKING:
-    from smoothcert.runs.attacks import Attacks
     from smoothcert.tasks.audit import Audit
 
 _GATE_CODES = {"passes": 0, "fails": 1, "undecided": 3}
@@ -27,7 +30,8 @@ def audit(
     places: PlaceOptions,
     redraw: int = 5,
     seed: int | None = None,
-    page: Path | None = None,
+    evidence: Path | None = None,
+    about: Path | None = None,
 ) -> Output:
     """Derive every radius again from its votes, draw some inputs again, and check the plan's alpha.
 
@@ -37,17 +41,17 @@ def audit(
         run: The run's folder.
         redraw: How many randomly chosen inputs to draw again.
         seed: Chooses the inputs to draw again. Default: others each time.
-        page: Also write a safety case: one page with the claim, its basis and this audit.
+        evidence: Also write an evidence page: the claim, its basis, and this audit.
+        about: A TOML file with system, version, purpose and signed_by, for the evidence page.
     """
-    from smoothcert.tasks.audit import audit
+    from smoothcert.report.evidence import About, write_evidence
 
-    if page is not None:
-        check_output(page, reads=places.settings().values())
-    result = audit(run, redraw=redraw, seed=seed, **places.settings())
-    if page is not None:
-        from smoothcert.report.case import write_case
-
-        write_case(run, result, page)
+    fields = None if about is None else About.read(about)
+    if evidence is not None:
+        check_output(evidence, reads=[about, *places.settings().values()])
+    result = sc.audit(run, redraw=redraw, seed=seed, **places.settings())
+    if evidence is not None:
+        write_evidence(run, result, evidence, about=fields)
     return Output(result.plain(), _audit_lines(run, result), code=0 if result.holds else 1)
 
 
@@ -77,14 +81,13 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
 
 
 def _audit_outcome(run: Path, audit: Audit) -> str:
-    from smoothcert.runs.run import open_run
     from smoothcert.runs.words import all_together
 
     if audit.findings:
         return f"{len(audit.findings)} do NOT hold"
     outcome = "all radii follow from their votes"
     if audit.keeps_alpha:
-        outcome += f"; {all_together(open_run(run))}"
+        outcome += f"; {all_together(sc.open_run(run))}"
     return outcome
 
 
@@ -124,11 +127,6 @@ def attack(
         run: The run's folder.
         radii: Radii to show, separated by commas.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from smoothcert.tasks.attack import attack
-
     console = Console(stderr=True)
     with Progress(transient=True, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("attacked inputs", total=None)
@@ -136,12 +134,12 @@ def attack(
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        attacks = attack(run, progress=show, **search.settings(), **places.settings())
+        attacks = sc.attack(run, progress=show, **search.settings(), **places.settings())
     plain = attacks.plain(numbers("--radii", radii))
     return Output(plain, _attack_lines(run, attacks, plain))
 
 
-def _attack_lines(run: Path, attacks: Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
+def _attack_lines(run: Path, attacks: sc.Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
     """What attacks achieved, in words."""
     accuracies = (plain["certified_accuracy"], plain["attacked_accuracy"])
     yield Table(
@@ -182,14 +180,13 @@ def gate(
         baseline: The run to compare with, if it is not the one that the policy names.
         junit: Also write the outcome as JUnit XML.
     """
-    from smoothcert.tasks.gate import gate
-
     if junit is not None:
         check_output(junit, reads=[policy, *places.settings().values()])
-    result = gate(run, policy, baseline=baseline, **places.settings())
+    result = sc.gate(run, policy, baseline=baseline, **places.settings())
     if junit is not None:
         write_output(junit, result.junit())
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]
     few = " with so few inputs" if result.outcome == "undecided" else ""
     lines.append(f"{run}: {result.outcome}{few}")
+    lines.append(result.guaranteed)
     return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])

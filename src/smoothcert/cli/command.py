@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
+from rich import box, console, table
 
 _SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
@@ -48,8 +49,6 @@ class Table(NamedTuple):
 
     def print(self) -> None:
         """Print the table."""
-        from rich import box, console, table
-
         content = table.Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD)
         content.title_justify = "left"
         content.caption_justify = "left"

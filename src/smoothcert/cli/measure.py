@@ -1,29 +1,23 @@
-"""Commands that measure a model or a machine before a run: `probe` and `bench`."""
+"""The command that measures a model before a run: `probe`."""
 
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+import smoothcert as sc
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
-    STARTED,
     Data,
     Ids,
     InputSize,
-    NoiseOptions,
     Skip,
     SubjectOptions,
     numbers,
     resized,
 )
 from smoothcert.errors import number_of
-
-if TYPE_CHECKING:
-    from smoothcert.tasks.bench import Bench
-    from smoothcert.tasks.probe import Level, Probe
 
 _BAR = 24  # characters
 
@@ -52,17 +46,13 @@ def probe(
         samples: The samples per input of the certificates that the estimate is about.
         limit: Take at most this many inputs, by default from all parts of the data.
     """
-    from rich.console import Console
-
-    from smoothcert.tasks.probe import probe
-
     with Console(stderr=True).status("loading the model") as status:
 
-        def show(level: Level) -> None:
+        def show(level: sc.Level) -> None:
             share = f"{level.accuracy:.0%} of inputs at sigma {level.sigma:g}"
             status.update(f"probing: right on {share}")
 
-        result = probe(
+        result = sc.probe(
             data=resized(data, input_size),
             sigmas=numbers("--sigma", sigma),
             copies=copies,
@@ -80,7 +70,7 @@ def probe(
     return Output(result.plain(), [*lines, result.reading])
 
 
-def _measured(probe: Probe) -> Table:
+def _measured(probe: sc.Probe) -> Table:
     """How often the model is right on noisy inputs."""
     can_draw = (sys.stdout.encoding or "").lower().startswith("utf")
     full, empty = "█░" if can_draw else "#."
@@ -97,7 +87,7 @@ def _measured(probe: Probe) -> Table:
     )
 
 
-def _estimated(probe: Probe, samples: int) -> Table:
+def _estimated(probe: sc.Probe, samples: int) -> Table:
     """What certificates would show, by sigma and radius."""
     rows = []
     radii: list[float] = []
@@ -115,49 +105,4 @@ def _estimated(probe: Probe, samples: int) -> Table:
         ["sigma", *(f"about, at {radius:g}" for radius in radii)],
         rows,
         caption=caption,
-    )
-
-
-def bench(
-    *, noise: NoiseOptions, subject: SubjectOptions, data: str | None = None, seconds: float = 10.0
-) -> Output:
-    """Measure samples per second: the classifier alone, the sampler, and published programs.
-
-    Args:
-        data: Inputs to use. Default: random ones.
-        seconds: Seconds for each measurement.
-    """
-    from smoothcert.smoothed import Subject
-    from smoothcert.tasks.bench import bench
-
-    imported = time.perf_counter() - STARTED
-    smoothed = Subject(**subject.settings(), noise=noise.build())
-    loaded = time.perf_counter() - STARTED
-    result = bench(
-        smoothed,
-        data,
-        seconds=seconds,
-        say=lambda message: print(message, file=sys.stderr, flush=True),
-    )
-    plain = asdict(result)
-    plain["setup"] = {"import": imported, "load": loaded - imported} | result.setup
-    plain["of_limit"] = result.of_limit
-    plain["speedup"] = {size: result.speedup(size) for size in result.published}
-    return Output(plain, [_speeds(result)])
-
-
-def _speeds(bench: Bench) -> Table:
-    rows = [["classifier alone (the limit)", f"{bench.forward:,.0f}", f"{bench.of_limit:.2f}"]]
-    for size, rate in bench.published.items():
-        name = f"published loop, float32, batch {size}"
-        rows.append([name, f"{rate:,.0f}", f"{bench.speedup(size):.2f}"])
-    rows.append(["sampler, end to end", f"{bench.sampler:,.0f}", ""])
-    votes = f"{bench.disagreement:.3%} of votes differ from float32's"
-    first = f"first certificate {bench.first_certificate_seconds:.1f} s later"
-    return Table(
-        f"{bench.device}, {bench.dtype}, compile {bench.compile}, batch {bench.batch}",
-        ["", "samples/s", "sampler is x times"],
-        rows,
-        caption=f"{bench.counted_rows:.1%} of rows counted; {votes}; "
-        f"prepared in {bench.prepare_seconds:.1f} s, {first}",
     )

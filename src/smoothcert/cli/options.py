@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import inspect
 import time
-from dataclasses import dataclass, is_dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
-from smoothcert._registry import defining_module
+import smoothcert as sc
+from smoothcert._registry import class_named, named_by_user, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.cli.command import Group
-from smoothcert.errors import InvalidInput, did_you_mean
+from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.executors import Executor
-    from smoothcert.noises import Noise
     from smoothcert.noises.transformed import Transformed
-    from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
 """When the command was started: Python has loaded only the command line before."""
@@ -125,7 +124,8 @@ _NoiseName = Annotated[
     typer.Option(
         help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, "
         "laplace:0.5, splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, "
-        "brightness:0.1, bands:4, blocks:12, or a noise of --import.",
+        "brightness:0.1, contrast:0.3, contrast-brightness:0.3, blur:10, bands:4, blocks:12, or a "
+        "noise of --import.",
     ),
 ]
 
@@ -142,7 +142,7 @@ class CertifiedNoiseOptions(Group):
     sigma: float | None = None
     noise: _NoiseName = None
 
-    def build(self) -> Noise:
+    def build(self) -> sc.Noise:
         """The noise that the options describe."""
         noise = self.described()
         if noise is None:
@@ -151,12 +151,10 @@ class CertifiedNoiseOptions(Group):
             )
         return noise
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
-        from smoothcert.noises import Gaussian
-
         if self.noise is None:
-            return None if self.sigma is None else Gaussian(self.sigma)
+            return None if self.sigma is None else sc.Gaussian(self.sigma)
         if self.sigma is not None:
             raise InvalidInput(
                 "sigma-and-noise",
@@ -167,12 +165,12 @@ class CertifiedNoiseOptions(Group):
         return _noise_named(self.noise)
 
 
-def transformed(noise: Noise, transform: str) -> Transformed:
+def transformed(noise: sc.Noise, transform: str) -> Transformed:
     """The noise on top of the transformation of `--transform`."""
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
     name, _, largest = transform.partition(":")
-    kind = _find("--transform", name, TRANSFORMATIONS)
+    kind = class_named("--transform", name, TRANSFORMATIONS)
     amounts = numbers("--transform", largest) if largest else []
     if len(amounts) > 1:
         raise InvalidInput(
@@ -185,14 +183,14 @@ def transformed(noise: Noise, transform: str) -> Transformed:
     return result
 
 
-def _noise_named(text: str) -> Noise:
+def _noise_named(text: str) -> sc.Noise:
     """The noise of a name and its strength, as in gaussian:0.5."""
-    from smoothcert.noises import Noise, Transformed
+    from smoothcert.noises import Transformed
     from smoothcert.noises.base import dashed
 
     name, _, strength = text.partition(":")
-    classes = [cls for cls in _subclasses(Noise) if not issubclass(cls, Transformed)]
-    cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in classes})
+    classes = [cls for cls in offered_subclasses(sc.Noise) if not issubclass(cls, Transformed)]
+    cls = class_named("--noise", name, {dashed(cls.__name__): cls for cls in classes})
     try:
         values = [float(part) for part in strength.split(",")]
     except ValueError:
@@ -203,7 +201,7 @@ def _noise_named(text: str) -> Noise:
             name=name,
         ) from None
     try:
-        noise: Noise = cls(*values)
+        noise: sc.Noise = cls(*values)
     except TypeError:
         raise InvalidInput(
             "unfit-strength",
@@ -243,7 +241,7 @@ class SweepOptions(Group):
             CertifiedNoiseOptions(sigma, self.noise).build()  # this checks it
         return [{"sigma": sigma} for sigma in sigmas]
 
-    def _single(self) -> Noise:
+    def _single(self) -> sc.Noise:
         """The noise of a run that cannot be one of several."""
         sigmas = numbers("--sigma", self.sigma)
         if sigmas is None:
@@ -266,7 +264,7 @@ class NoiseOptions(CertifiedNoiseOptions):
 
     size: int | None = None
 
-    def described(self) -> Noise | None:
+    def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
         noise = super().described()
         if noise is None or self.size is None:
@@ -321,7 +319,7 @@ class PlanOptions(Group):
     pilot_use: Literal["fresh", "reuse"] | None = None
     grid: Literal["exact", "paper"] | None = None
 
-    def build(self, *, budget: bool = False, default: str = "input-specific") -> Plan:
+    def build(self, *, budget: bool = False, default: str = "input-specific") -> sc.Plan:
         """The plan that the options describe, without its price if a budget will set it.
 
         Args:
@@ -330,7 +328,7 @@ class PlanOptions(Group):
         """
         method = self.method or ("price" if budget else default)
         plans = _plans()
-        cls = _find("--method", method, plans)
+        cls = class_named("--method", method, plans)
         parameters = _parameters_of(cls)
         settings = self._settings_for(method, parameters)
         if budget and "price" in parameters:
@@ -346,7 +344,7 @@ class PlanOptions(Group):
                     method=method,
                 )
         self._check_complete(method, parameters, settings)
-        plan: Plan = cls(**settings)
+        plan: sc.Plan = cls(**settings)
         return plan
 
     def _settings_for(
@@ -429,54 +427,12 @@ class MachineOptions(Group):
 
 def _plans() -> dict[str, Any]:
     """All plans by name. A subclass of a built-in plan has its name unless it says another one."""
-    from smoothcert.plans import METHODS, Plan
+    from smoothcert.plans import METHODS
 
-    users = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
-    named = {cls.name: cls for cls in users if isinstance(getattr(cls, "name", None), str)}
-    return named | METHODS
+    return named_by_user(sc.Plan) | METHODS
 
 
 def _parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
     """The settings of a plan by name."""
     _, *parameters = inspect.signature(cls.__init__).parameters.items()
     return dict(parameters)
-
-
-def _subclasses(cls: Any) -> list[Any]:
-    """All public subclasses: ours that are complete, and all of the user's."""
-    below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
-    return [sub for sub in below if not sub.__name__.startswith("_") and _is_offered(sub)]
-
-
-def _is_offered(cls: Any) -> bool:
-    return defining_module(cls) is not None or not inspect.isabstract(cls)
-
-
-def _find(option: str, name: str, classes: dict[str, Any]) -> Any:
-    """The class that the user names, after a check that it can be used."""
-    if name not in classes:
-        raise InvalidInput(
-            "unknown-name",
-            "{option} must be one of {names}, got {value!r}{hint}",
-            option=option,
-            names=", ".join(sorted(classes)),
-            value=name,
-            hint=did_you_mean(name, classes),
-        )
-    cls = classes[name]
-    missing = sorted(getattr(cls, "__abstractmethods__", ()))
-    if missing:
-        raise InvalidInput(
-            "incomplete-class",
-            "{name} of module {module} cannot be used: it does not define {missing}",
-            name=cls.__name__,
-            module=cls.__module__,
-            missing=" and ".join(missing),
-        )
-    if not is_dataclass(cls):
-        raise InvalidInput(
-            "not-a-dataclass",
-            "{name} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))",
-            name=cls.__name__,
-        )
-    return cls

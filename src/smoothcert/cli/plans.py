@@ -9,12 +9,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import smoothcert as sc
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
 from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
-    from smoothcert.plans import Plan
     from smoothcert.plans.coverage import Coverage
     from smoothcert.tasks.replay import Replay
 
@@ -68,7 +68,7 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     )
 
 
-def _plain_proved(plan: Plan, proved: dict[str, float]) -> dict[str, Any]:
+def _plain_proved(plan: sc.Plan, proved: dict[str, float]) -> dict[str, Any]:
     # The ideal radius of p = 1 is infinite.
     finite = {title: value if isfinite(value) else None for title, value in proved.items()}
     if plan.radii is None:
@@ -98,7 +98,7 @@ def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
     return Output(result.plain(), [_failures(result, chosen)], code=0 if result.valid else 1)
 
 
-def _failures(coverage: Coverage, plan: Plan) -> Table:
+def _failures(coverage: Coverage, plan: sc.Plan) -> Table:
     alpha = coverage.alpha
     simulated = coverage.simulated
     title = "Failure probability"
@@ -181,7 +181,7 @@ def replay(
     return Output(result.plain(), [table])
 
 
-def _replayed(result: Replay, plan: Plan) -> list[list[str]]:
+def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     """The rows of the table: the ceiling, the plan, and fixed sampling of the same cost."""
     columns = []
     for outcome in (result.ceiling, result.plan, result.fixed):

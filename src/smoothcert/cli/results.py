@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+import smoothcert as sc
 from smoothcert._files import check_output
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
@@ -22,11 +23,6 @@ from smoothcert.cli.options import (
     numbers,
 )
 from smoothcert.errors import InvalidInput, number_of
-
-if TYPE_CHECKING:
-    from smoothcert.report.explained import Explained
-    from smoothcert.runs.comparison import Comparison
-    from smoothcert.runs.results import Results
 
 Runs = Annotated[
     list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")
@@ -56,9 +52,7 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
         out: A new folder for the merged run.
         partial: Merge although certificates are missing.
     """
-    from smoothcert.runs.merge import merge
-
-    run = merge(runs, out=out, partial=partial)
+    run = sc.merge(runs, out=out, partial=partial)
     asked = len(run.manifest.ids)
     line = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
     if asked > len(run):
@@ -81,10 +75,9 @@ def table(
         format: The format of the table.
     """
     from smoothcert.runs.formats import collect
-    from smoothcert.runs.table import table
 
     results = collect(runs, radius=log_radius)
-    rows = table(results, reference=reference, radii=numbers("--radii", radii))
+    rows = sc.table(results, reference=reference, radii=numbers("--radii", radii))
     return Output(rows.plain(), [rows.render(format)])
 
 
@@ -124,8 +117,6 @@ def compare(
         alpha: The largest probability that one certificate is wrong.
         bound: runner-up: also bound the other classes.
     """
-    from smoothcert.tasks.compare import compare
-
     if report is not None:
         check_output(report, reads=[a, b, data, *subject.settings().values()])
     models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit}
@@ -137,21 +128,19 @@ def compare(
         models |= {"samples": samples, "alpha": alpha, "bound": bound, "on_part": _show_part}
         models |= subject.settings()
     radii = numbers("--radius", radius)
-    comparison = compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
+    comparison = sc.compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
     lines: list[str | Table] = [_compared(comparison), str(comparison)]
     if report is not None:
-        from smoothcert.report import write_report
-
-        lines.append(_size(write_report(comparison, report)))
+        lines.append(_size(sc.write_report(comparison, report)))
     return Output(comparison.plain(), lines)
 
 
-def _show_part(part: Comparison) -> None:
+def _show_part(part: sc.Comparison) -> None:
     figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
     print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
 
 
-def _compared(comparison: Comparison) -> Table:
+def _compared(comparison: sc.Comparison) -> Table:
     a = comparison.a
     return Table(
         f"A: {a.name}, B: {comparison.b.name}, {number_of(len(a), 'input')}",
@@ -191,7 +180,6 @@ def report(
         explain: Explain the certificates of these inputs in pictures, as in 0,5,10-12.
         figures: Also write every figure as PDF, SVG and PNG to this folder.
     """
-    from smoothcert.report import write_report
     from smoothcert.runs.formats import collect
 
     check_output(out, reads=[*runs, reference, *places.settings().values()])
@@ -199,10 +187,8 @@ def report(
     explained = _explained(results, explain, places)
     dataset = None
     if places.data is not None:
-        from smoothcert.data import load_dataset
-
-        dataset = load_dataset(places.data)
-    page = write_report(
+        dataset = sc.load_dataset(places.data)
+    page = sc.write_report(
         results,
         out,
         reference=reference,
@@ -219,8 +205,8 @@ def report(
 
 
 def _explained(
-    results: Sequence[Results], explain: str | None, places: PlaceOptions
-) -> list[Explained]:
+    results: Sequence[sc.Results], explain: str | None, places: PlaceOptions
+) -> list[sc.Explained]:
     """The certificates of `--explain` in pictures. Only they need a model, and so torch."""
     if explain is None:
         for name, place in places.settings().items():
@@ -233,17 +219,15 @@ def _explained(
         return []
     from smoothcert.data import select_ids
     from smoothcert.runs.manifest import MOST_INPUTS
-    from smoothcert.runs.run import Run
-    from smoothcert.tasks import explain as task
 
-    runs = [run for run in results if isinstance(run, Run)]
+    runs = [run for run in results if isinstance(run, sc.Run)]
     if not runs:
         raise InvalidInput(
             "no-run-to-explain",
             "--explain needs the folder of a run: exports and logs have no model and no votes",
         )
     ids = select_ids(MOST_INPUTS, ids=explain)
-    return [one for run in runs for one in task.explain(run, ids, **places.settings())]
+    return [one for run in runs for one in sc.explain(run, ids, **places.settings())]
 
 
 def export(
@@ -264,11 +248,11 @@ def export(
         out: The file to write. Default: standard output.
         radii: sok, card: the radii of the rows, separated by commas.
     """
-    from smoothcert.runs.formats import beside, format_of, read_results, write_results
+    from smoothcert.runs.formats import beside, format_of
 
     chosen = format_of(out, format)
-    results = read_results(run, radius=log_radius)
-    content = write_results(results, out, chosen, radii=numbers("--radii", radii))
+    results = sc.read_results(run, radius=log_radius)
+    content = sc.write_results(results, out, chosen, radii=numbers("--radii", radii))
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.console import Console
+from rich.progress import Progress
+
+import smoothcert as sc
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     Device,
@@ -26,9 +30,7 @@ def train(
     noise: NoiseOptions,
     epochs: int,
     out: Folder,
-    method: Literal[
-        "gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"
-    ] = "gaussian",
+    method: str = "gaussian",
     arch: str | None = None,
     model: str | None = None,
     weights: str | None = None,
@@ -57,8 +59,9 @@ def train(
         data: What to train on, such as fashion-mnist:DIR or cifar10:DIR.
         epochs: The number of passes over the data.
         out: The folder for checkpoints and weights. The same command resumes the training.
-        method: The training method. finetune: continue with a classifier behind a denoiser.
-            denoiser: train a denoiser instead of a classifier.
+        method: gaussian, consistency, macer, smoothadv, smoothmix, catrs, or a method of --import.
+            finetune: continue with a classifier behind a denoiser. denoiser: train a denoiser
+            instead of a classifier.
         arch: fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small,
             unet, unet-large or unet-imagenet. Not needed with --model or --weights.
         model: The classifier to start from, as in certify. denoiser: the classifier of --stability.
@@ -73,8 +76,8 @@ def train(
         copies: Noisy copies of each input. Default: as in the paper.
         weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma;
             1 with --stability.
-        epsilon: smoothadv: size of the attack. Default: as in the paper.
-        steps: smoothadv: steps of the attack. Default: 10.
+        epsilon: smoothadv, smoothmix, catrs: size of the attack. Default: as in the paper.
+        steps: smoothadv, smoothmix, catrs: steps of the attack. Default: as in the paper.
         batch: Inputs per step.
         lr: The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser,
             else 0.1.
@@ -84,12 +87,7 @@ def train(
         dtype: auto: bfloat16 on CUDA.
         compile: auto: default on CUDA.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from smoothcert.data import load_dataset
-    from smoothcert.models.denoisers import load_denoiser
-    from smoothcert.training import Recipe, method_named, train
+    from smoothcert.training import Recipe, method_named
 
     constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}
     if stability:
@@ -111,8 +109,8 @@ def train(
         seed=seed,
         transformation=None if transform is None else transformed(noise.build(), transform),
     )
-    training = load_dataset(data, train=True)
-    validation = load_dataset(data)
+    training = sc.load_dataset(data, train=True)
+    validation = sc.load_dataset(data)
     held_out = validation.fingerprint != training.fingerprint
     per_epoch = len(training) // batch * batch
     console = Console(stderr=True, highlight=False)
@@ -129,13 +127,13 @@ def train(
                 soft_wrap=True,
             )
 
-        trained = train(
+        trained = sc.train(
             recipe,
             training,
             validation,
             out=out,
             classifier=classifier,
-            denoiser=None if denoiser is None else load_denoiser(denoiser),
+            denoiser=None if denoiser is None else sc.load_denoiser(denoiser),
             device=device,
             dtype=dtype,
             compile=compile,
@@ -207,8 +205,6 @@ def _classifier(
     method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None
 ) -> Classifier | None:
     """The classifier to start from, or the one of the stability loss."""
-    from smoothcert.models import load_classifier
-
     if method != "denoiser":
         if model and arch:
             raise InvalidInput(
@@ -220,7 +216,7 @@ def _classifier(
         if weights or method == "finetune":
             model = model or arch
     if model or weights:
-        return load_classifier(model, weights=weights, sigma=sigma)
+        return sc.load_classifier(model, weights=weights, sigma=sigma)
     return None
 
 

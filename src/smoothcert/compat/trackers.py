@@ -1,15 +1,18 @@
 """Report a run to experiment trackers: TensorBoard, Weights & Biases and MLflow.
 
-Each class needs the extra of its name. To support another tracker, write another subclass of `Tracker`.
+Each class needs the extra of its name. To support another tracker, write another subclass of
+`Tracker`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.runs.progress import Tracker
+from smoothcert.runs.run import Run
 
 
 class TensorBoard(Tracker):
@@ -71,7 +74,10 @@ class WandB(Tracker):
 
 
 class MLflow(Tracker):
-    """Reports figures of a run to the active run of MLflow, or to a new one.
+    """Reports figures and the page of a run to the active run of MLflow, or to a new one.
+
+    MLflow keeps them where its tracking address says (`MLFLOW_TRACKING_URI`): in a database
+    (`sqlite:///runs.db`), on a server (`http://...`), or in a folder (`file:...`).
 
     Args:
         experiment: The experiment of a new run. Default: MLflow's.
@@ -99,6 +105,13 @@ class MLflow(Tracker):
 
     def log(self, figures: dict[str, float], *, step: int) -> None:
         self._mlflow.log_metrics(figures, step=step)
+
+    def report(self, run: Run) -> None:
+        from smoothcert.report import write_report
+
+        with TemporaryDirectory() as folder:
+            page = write_report(run, Path(folder) / "report.html")
+            self._mlflow.log_artifact(str(page))
 
     def finish(self) -> None:
         if self._is_new:

@@ -21,6 +21,8 @@ _FULLY_HASHED_BYTES = 2**26
 _HASHED_INPUTS = 16
 """Inputs in the hash of data that is larger."""
 
+ALL_INPUTS = "; all inputs: "
+"""In a fingerprint, between the hash of some inputs and that of all."""
 Values = NDArray[np.floating[Any]]
 """The values of an input as a NumPy array."""
 Read = TypeVar("Read")
@@ -169,3 +171,12 @@ def hashed_inputs(count: int, *, size: int) -> list[int]:
 def spaced_inputs(count: int) -> list[int]:
     """A few evenly spaced inputs."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, _HASHED_INPUTS))})
+
+
+def same_data(a: str, b: str) -> bool:
+    """Whether two fingerprints are of the same data.
+
+    Version 1.0 recorded the hash of some inputs, where there is one of all inputs as well now.
+    """
+    is_earlier = ALL_INPUTS not in a or ALL_INPUTS not in b
+    return a == b or (is_earlier and a.split(ALL_INPUTS)[0] == b.split(ALL_INPUTS)[0])

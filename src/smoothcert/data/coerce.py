@@ -18,11 +18,16 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from smoothcert import _check
-from smoothcert._agreement import ALL_INPUTS
 from smoothcert._check import NO_CLASS
 from smoothcert._user_errors import user_errors
 from smoothcert.data.arrays import ArrayDataset, outside
-from smoothcert.data.base import Dataset, first_readable, hashed_inputs, spaced_inputs
+from smoothcert.data.base import (
+    ALL_INPUTS,
+    Dataset,
+    first_readable,
+    hashed_inputs,
+    spaced_inputs,
+)
 from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput
 
@@ -261,13 +266,16 @@ def _are_alike(a: NDArray[np.generic], b: NDArray[np.generic]) -> bool:
 
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
     """The data set of a loader that hands out all of it, unchanged."""
-    samplers = (torch_data.SequentialSampler, torch_data.RandomSampler)
-    if (
-        not isinstance(loader.sampler, samplers)
-        or type(loader.batch_sampler) is not torch_data.BatchSampler
-        or loader.collate_fn is not torch_data.default_collate
-        or not _has_every_input(loader)
-    ):
+    sampler: Any = loader.sampler
+    hands_out_all = (
+        type(sampler) in (torch_data.SequentialSampler, torch_data.RandomSampler)
+        and type(loader.batch_sampler) is torch_data.BatchSampler
+        and loader.collate_fn is torch_data.default_collate
+        and not loader.drop_last
+        and not getattr(sampler, "replacement", False)
+        and len(sampler) == len(sampler.data_source)
+    )
+    if not hands_out_all:
         raise InvalidInput(
             "unusual-loader",
             "a DataLoader over a stream or a part of its data, or with a sampler or a collate_fn of "
@@ -275,15 +283,6 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
             "torch.utils.data.Subset of it",
         )
     return loader.dataset
-
-
-def _has_every_input(loader: torch_data.DataLoader[Any]) -> bool:
-    """Whether a loader with a usual sampler hands out every input once."""
-    inputs = len(loader.dataset)  # type: ignore[arg-type]
-    dropped = inputs % (loader.batch_size or 1) if loader.drop_last else 0
-    with_replacement = getattr(loader.sampler, "replacement", False)
-    sampler: Any = loader.sampler
-    return len(sampler) == inputs and not dropped and not with_replacement
 
 
 def _is_array(value: Any) -> bool:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.base import NumpyDataset, check_labels, read_first
-from smoothcert.data.images import Shape, fit, to_pixels
+from smoothcert.data.base import check_labels
+from smoothcert.data.images import PictureDataset
 from smoothcert.errors import InvalidInput, first_line, needs
 
 _TRAINING_SPLITS = ("train",)
@@ -19,10 +18,8 @@ _SAVED = ("state.json", "dataset_dict.json")
 """Files that `save_to_disk` writes."""
 
 
-class HuggingFaceDataset(NumpyDataset):
+class HuggingFaceDataset(PictureDataset):
     """A table of images: its first column of images, and of class labels if it has one."""
-
-    levels = 255  # see `ArrayDataset.levels`
 
     def __init__(self, table: Any, *, name: str) -> None:
         from datasets import ClassLabel, Image
@@ -49,24 +46,18 @@ class HuggingFaceDataset(NumpyDataset):
             self.labels = np.asarray(table.with_format("numpy")[classes[0]][:], np.int64)
             check_labels(self.labels, classes=len(self.class_names), name=name)
         self.fingerprint = str(table._fingerprint)
-        self._shape: Shape | None = None  # that of the first image, which is read now
-        self._shape = read_first(self.stored, len(self)).shape
+        self._settle_shape()
 
     def picture(self, index: int) -> Any:
-        """An image of any size."""
         try:
             return self._images[index][self._column]
         except OSError as error:
             raise InvalidInput(
                 "unreadable-image",
                 "{where} cannot be read: {error}",
-                where=f"image {index} of {self.name}",
+                where=self.where(index),
                 error=str(error),
             ) from None
-
-    def stored(self, index: int) -> NDArray[np.uint8]:
-        where = f"image {index} of {self.name}"
-        return fit(to_pixels(self.picture(index), where=where), self._shape, where=where)
 
 
 def load(place: str, *, train: bool) -> HuggingFaceDataset:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,35 @@ _DOWNLOAD = (
 log = logging.getLogger(__name__)
 
 
-class ImageFolder(NumpyDataset):
+class PictureDataset(NumpyDataset):
+    """Base of data sets of pictures. All have the shape of the first one that can be read."""
+
+    levels = 255  # see `ArrayDataset.levels`
+    _shape: Shape | None = None
+
+    def picture(self, index: int) -> Image.Image:
+        """A picture of any size."""
+        raise NotImplementedError
+
+    def where(self, index: int) -> object:
+        """The place of a picture, for messages."""
+        return f"image {index} of {self.name}"
+
+    def stored(self, index: int) -> NDArray[np.uint8]:
+        where = self.where(index)
+        pixels = to_pixels(self.picture(index), where=where)
+        if self._shape is None:
+            return pixels
+        _check_fits(pixels.shape, self._shape, where=where)
+        channels = self._shape[0]
+        return pixels if len(pixels) == channels else np.repeat(pixels, channels, axis=0)
+
+    def _settle_shape(self) -> None:
+        """Take the shape of the first picture that can be read."""
+        self._shape = read_first(self.stored, len(self)).shape
+
+
+class ImageFolder(PictureDataset):
     """A folder of images, sorted by class folder and then by file name, as published ids are.
 
     Class folders whose names are whole numbers have these numbers as their labels; others are
@@ -54,8 +82,6 @@ class ImageFolder(NumpyDataset):
         name: The name of the data set.
         prepare: Applied to each image. Without it, all images must have the same size.
     """
-
-    levels = 255  # see `ArrayDataset.levels`
 
     def __init__(
         self,
@@ -76,8 +102,7 @@ class ImageFolder(NumpyDataset):
         if folders is not None:
             training = None if train else _training_classes(place)
             self._set_classes(folders, training or folders)
-        self._shape: Shape | None = None  # that of the first image, which is read now
-        self._shape = read_first(self.stored, len(self)).shape
+        self._settle_shape()
 
     def _set_classes(self, folders: tuple[str, ...], classes: tuple[str, ...]) -> None:
         """Number the classes, and label the files in their folders."""
@@ -96,8 +121,10 @@ class ImageFolder(NumpyDataset):
         if classes != folders:
             self._other_classes = classes
 
+    def where(self, index: int) -> Path:
+        return self._files[index]
+
     def picture(self, index: int) -> Image.Image:
-        """An image of any size."""
         file = self._files[index]
         try:
             with Image.open(file) as image:
@@ -110,10 +137,6 @@ class ImageFolder(NumpyDataset):
                 error=str(error),
             ) from None
         return image if self._prepare is None else self._prepare(image.convert("RGB"))
-
-    def stored(self, index: int) -> NDArray[np.uint8]:
-        file = self._files[index]
-        return fit(to_pixels(self.picture(index), where=file), self._shape, where=file)
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an image of another size before a run. Only the headers of files are read."""
@@ -164,8 +187,10 @@ def to_pixels(image: Image.Image, *, where: object) -> NDArray[np.uint8]:
 
 def picture_of(data: NumpyDataset, index: int, *, where: str) -> Image.Image:
     """An input as an image in grey or colour. The images of some data sets have several sizes."""
-    read: Callable[[int], Image.Image] | None = getattr(data, "picture", None)
-    pixels = data.stored(index) if read is None else to_pixels(read(index), where=where)
+    if isinstance(data, PictureDataset):
+        pixels: NDArray[Any] = to_pixels(data.picture(index), where=where)
+    else:
+        pixels = data.stored(index)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
         raise InvalidInput(
             "not-pictures",
@@ -180,21 +205,8 @@ def _channels(image: Image.Image) -> int:
     return 1 if image.mode in _GREY else 3
 
 
-def fit(image: NDArray[np.uint8], shape: Shape | None, *, where: object) -> NDArray[np.uint8]:
-    """Give an image the shape of the first image: a grey image becomes coloured.
-
-    Refuse an image of another size. None is the shape of the first image before it is read.
-    """
-    if shape is None:
-        return image
-    _check_fits(image.shape, shape, where=where)
-    if len(image) == shape[0]:
-        return image
-    return np.repeat(image, shape[0], axis=0)
-
-
 def _check_fits(shape: Shape, first: Shape, *, where: object) -> None:
-    """Refuse an image that cannot get the shape of the first image."""
+    """Refuse an image that cannot get the shape of the first one. A grey image becomes coloured."""
     same_size = shape[1:] == first[1:]
     if same_size and shape[0] <= first[0]:
         return

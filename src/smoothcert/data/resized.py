@@ -10,26 +10,22 @@ import hashlib
 import re
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from smoothcert.data.base import NumpyDataset, read_first
-from smoothcert.data.images import Shape, fit, picture_of, to_pixels
+from smoothcert.data.base import NumpyDataset
+from smoothcert.data.images import PictureDataset, picture_of
 from smoothcert.errors import InvalidInput
 
 _SIZE = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?")
 
 
-class ResizedDataset(NumpyDataset):
+class ResizedDataset(PictureDataset):
     """The pictures of another data set in one size: resized to cover it, and cropped to its centre.
 
     Args:
         data: The other data set, of 8-bit pictures.
         size: "224", or "224x160" for height and width.
     """
-
-    levels = 255  # see `ArrayDataset.levels`
 
     def __init__(self, data: NumpyDataset, size: str) -> None:
         match = _SIZE.fullmatch(size)
@@ -46,15 +42,15 @@ class ResizedDataset(NumpyDataset):
         self.name = f"{data.name} at {self._height}x{self._width}"
         self.labels = data.labels
         self.class_names = data.class_names
-        self._shape: Shape | None = None  # that of the first picture, which is read now
-        self._shape = read_first(self.stored, len(self)).shape
+        self._settle_shape()
 
-    def stored(self, index: int) -> NDArray[np.uint8]:
-        where = f"input {index} of {self._data.name}"
-        picture = picture_of(self._data, index, where=where)
+    def where(self, index: int) -> str:
+        return f"input {index} of {self._data.name}"
+
+    def picture(self, index: int) -> Image.Image:
+        picture = picture_of(self._data, index, where=self.where(index))
         size = (self._width, self._height)
-        covering = ImageOps.fit(picture, size, Image.Resampling.BILINEAR)
-        return fit(to_pixels(covering, where=where), self._shape, where=where)
+        return ImageOps.fit(picture, size, Image.Resampling.BILINEAR)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 
 from torch import Tensor, nn
 
+from smoothcert._agreement import Outputs
 from smoothcert.device.runtime import Runtime
 from smoothcert.device.setup import SetupClock, say_nothing
 from smoothcert.noises import Draw
@@ -69,8 +70,8 @@ class KernelClassifier(ABC):
 
 
 def accelerate(
-    module: Callable[[Tensor], Tensor],
-    plain: Callable[[Tensor], Tensor],
+    module: Outputs,
+    plain: Outputs,
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None] = say_nothing,

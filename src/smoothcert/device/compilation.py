@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import differing_labels
+from smoothcert._agreement import Outputs, differing_labels
 from smoothcert.device.setup import is_out_of_memory
 from smoothcert.errors import ModelFailed
 
@@ -33,7 +33,7 @@ _WARM_UP_RUNS = 3
 _STRONG_DEVIATION = 4.0
 
 
-def compiled(classifier: nn.Module, *, tune: bool) -> Callable[[Tensor], Tensor]:
+def compiled(classifier: nn.Module, *, tune: bool) -> Outputs:
     """The classifier, compiled at its first call with its weights as constants.
 
     Args:
@@ -43,7 +43,7 @@ def compiled(classifier: nn.Module, *, tune: bool) -> Callable[[Tensor], Tensor]
     from torch._dynamo import config as dynamo_config  # this import takes a second
     from torch._inductor import config as inductor_config
 
-    compiled_form: Callable[[Tensor], Tensor] = torch.compile(
+    compiled_form: Outputs = torch.compile(
         classifier, dynamic=False, options={"max_autotune": tune}
     )
 
@@ -103,11 +103,11 @@ def capture(work: Callable[[], T]) -> CapturedGraph[T]:
 
 
 def captured(
-    classify: Callable[[Tensor], Tensor],
+    classify: Outputs,
     x: Tensor,
     *,
     capture: Callable[[Callable[[], Tensor]], CapturedGraph[Tensor]] = capture,
-) -> Callable[[Tensor], Tensor]:
+) -> Outputs:
     """A classifier as a CUDA graph for batches like `x`.
 
     The classifier is returned unchanged if it cannot be captured, or if the graph gives other

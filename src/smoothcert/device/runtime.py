@@ -7,16 +7,17 @@ This module also makes batches and modules in these formats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert._agreement import Outputs
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import copied
+from smoothcert.models.base import Network, copied
+from smoothcert.noises.base import Shape
 
 Compile = Literal["none", "fast", "default", "max"]
 Compiled = Literal[Compile, "stages"]
@@ -138,7 +139,7 @@ class Runtime:
                 largest=largest,
             )
 
-    def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
+    def memory_format(self, shape: Shape) -> torch.memory_format:
         """The memory format of a batch: channels last for images with several channels.
 
         Images with one channel stay contiguous, because channels last makes networks slower for
@@ -150,7 +151,7 @@ class Runtime:
         return torch.contiguous_format
 
 
-def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
+def settle_dtype(dtype: Dtype, module: Network) -> str:
     """The number format for a classifier, where the classifier decides it.
 
     Only parameters can be converted, so "auto" becomes "float32" for a function and for a module
@@ -191,7 +192,7 @@ def _prefers_float32(part: nn.Module) -> bool:
 # The batches of the sampler are not inference tensors, for which torch would compile the classifier
 # a second time.
 @torch.inference_mode(False)
-def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
+def blank(shape: Shape, runtime: Runtime, rows: int | None = None) -> Tensor:
     """A batch of zeros on the device and in the formats of a run."""
     x = torch.zeros(
         (rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype
@@ -199,7 +200,7 @@ def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> 
     return x.to(memory_format=runtime.memory_format(shape))
 
 
-def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
+def noisy_images(shape: Shape, runtime: Runtime, rows: int | None = None) -> Tensor:
     """Random images in [0, 1] with noise, the same in every call, for comparisons before a run."""
     x = blank(shape, runtime, rows)
     # A CPU takes seconds for a full batch of large images, so CUDA devices draw their own.
@@ -210,9 +211,7 @@ def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = No
     return x
 
 
-def place(
-    module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]
-) -> Callable[[Tensor], Tensor]:
+def place(module: Outputs, runtime: Runtime, shape: Shape) -> Outputs:
     """A copy of a module on the device and in the number format of a run.
 
     A function is returned unchanged. Images have their channels last, because that is faster. A
@@ -231,7 +230,7 @@ def place(
     return placed
 
 
-def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], Tensor]:
+def in_finer_format(module: nn.Module, runtime: Runtime) -> Outputs:
     """The outputs of a module in a finer number format than that of the run.
 
     The module is converted when it is called.

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from smoothcert._agreement import OtherAnswers, Reference
-from smoothcert.device.acceleration import Declined
+from smoothcert._agreement import OtherAnswers, Outputs, Reference
+from smoothcert.device.acceleration import Declined, KernelClassifier
 from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
 from smoothcert.device.setup import SetupClock
 from smoothcert.errors import InvalidInput, first_line
@@ -23,8 +23,9 @@ from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.layers import FUSED_DTYPES
 from smoothcert.kernels.nvrtc import runs_kernels
 from smoothcert.kernels.resnet import match
-from smoothcert.kernels.stages import StageClassifier
+from smoothcert.kernels.stages import StageClassifier, StageEnsemble
 from smoothcert.kernels.tracing import trace
+from smoothcert.models.averages import Ensemble
 from smoothcert.models.base import copied
 from smoothcert.noises import Draw
 
@@ -39,23 +40,23 @@ _COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
 @torch.no_grad()
 def accelerate(
     module: nn.Module,
-    plain: Callable[[Tensor], Tensor],
+    plain: Outputs,
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None],
     clock: SetupClock,
     draw: Draw | None,
-) -> StageClassifier | nn.Module | Declined:
+) -> KernelClassifier | nn.Module | Declined:
     """What `device.acceleration.accelerate` returns, with the same arguments."""
     try:
         say("tracing the classifier")
         with clock.step("trace"):
-            traced = trace(copied(module).cpu(), shape).requires_grad_(False)
+            traced = _traced(module, shape)
         with clock.step("check"):
             noisy = noisy_images(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
             reference = Reference(plain, in_finer_format(module, runtime), noisy)
         try:
-            return _as_stages(traced, shape, runtime, say, clock, draw, reference)
+            return _as_stages(module, traced, shape, runtime, say, clock, draw, reference)
         except Exception as error:  # networks of any kind
             log.info("no stage kernels for this classifier: %s", first_line(error))
         with clock.step("compile"):
@@ -70,6 +71,7 @@ def accelerate(
 
 
 def _as_stages(
+    module: nn.Module,
     traced: fx.GraphModule,
     shape: tuple[int, ...],
     runtime: Runtime,
@@ -77,16 +79,30 @@ def _as_stages(
     clock: SetupClock,
     draw: Draw | None,
     reference: Reference,
-) -> StageClassifier:
-    """A traced CIFAR ResNet with one kernel per stage; raises an error for any other module."""
+) -> KernelClassifier:
+    """A CIFAR ResNet, or an ensemble of them, with one kernel per stage.
+
+    It raises an error for any other module.
+    """
     with clock.step("trace"):
-        network = match(traced, shape)
+        parts = [traced]
+        if isinstance(module, Ensemble):
+            parts = [_traced(member, shape) for member in module.members]
+        networks = [match(part, shape) for part in parts]
     say("compiling kernels")
     with clock.step("compile"):
-        stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
+        members = [
+            StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
+            for network in networks
+        ]
+    stages = StageEnsemble(members) if isinstance(module, Ensemble) else members[0]
     with clock.step("check"):
         reference.check(stages.logits)
     return stages
+
+
+def _traced(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
+    return trace(copied(module).cpu(), shape).requires_grad_(False)
 
 
 def _fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:

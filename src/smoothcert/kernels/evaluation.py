@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from smoothcert.noises.base import Shape
+
 _TOLERANCE = 1e-5
 """Relative; weights may be float32 numbers that were rounded once."""
 _INPUTS = 4
@@ -34,7 +36,7 @@ class Evaluator:
         shape: The shape of one input.
     """
 
-    def __init__(self, traced: fx.GraphModule, shape: tuple[int, ...]) -> None:
+    def __init__(self, traced: fx.GraphModule, shape: Shape) -> None:
         self.graph = traced.graph
         self.shape = shape
         self._traced = traced
@@ -44,7 +46,7 @@ class Evaluator:
         self,
         start: fx.Node,
         end: object,
-        shape: tuple[int, ...],
+        shape: Shape,
         expected: Callable[[Tensor], Tensor],
         message: str,
     ) -> None:

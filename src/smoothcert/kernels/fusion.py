@@ -13,8 +13,9 @@ from torch import Tensor, fx
 
 from smoothcert.kernels import layers
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, first_convolution
+from smoothcert.kernels.forms import replaced
 from smoothcert.kernels.layers import CHANNEL_MULTIPLE, VECTOR, convolution_relu
-from smoothcert.kernels.tracing import constant, constants, hold, replaced
+from smoothcert.kernels.tracing import constant, constants, hold
 
 _LONGEST_ROW = 8192
 """Numbers in a row of a layer normalisation, which a warp keeps in its registers."""

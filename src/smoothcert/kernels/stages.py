@@ -1,4 +1,4 @@
-"""Runs a CIFAR ResNet with one kernel per stage.
+"""Runs a CIFAR ResNet, or an ensemble of them, with one kernel per stage.
 
 Weights lie in the order in which the kernel reads them. A tensor core multiplies pixels by a matrix
 of 16 input channels and 8 output channels. Lane l of a warp holds 4 of its elements: the output
@@ -23,6 +23,7 @@ from smoothcert.kernels.evaluation import Unexpected
 from smoothcert.kernels.layout import Layout, layouts
 from smoothcert.kernels.nvrtc import Kernel, defines, read_source, runs_kernels
 from smoothcert.kernels.resnet import Block, Convolution, Network
+from smoothcert.models.outputs import has_winner
 from smoothcert.noises.base import Additive, AdditiveGrid, Draw
 from smoothcert.sampling.grid_noise import grid_noise
 
@@ -193,6 +194,14 @@ class StageClassifier(KernelClassifier):
     ) -> Tensor:
         return self._run(inputs, rows=rows, count=count, seed=seed, draw=draw)
 
+    def noisy_logits(
+        self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw
+    ) -> Tensor:
+        """The logits of each row, with the arguments of `with_noise`."""
+        logits = torch.empty((count, self.classes), device=self.device, dtype=torch.float32)
+        self._run(inputs, rows=rows, count=count, seed=seed, draw=draw, logits=logits)
+        return logits
+
     def best_batch(self) -> int:
         """A batch that keeps all multiprocessors busy until the end.
 
@@ -288,6 +297,40 @@ class StageClassifier(KernelClassifier):
         return torch.empty(
             (count, stage.next_channels, stage.next_size**2), device=self.device, dtype=self.dtype
         )
+
+
+class StageEnsemble(KernelClassifier):
+    """Several CIFAR ResNets on a CUDA device, whose logits are averaged.
+
+    Each of them draws the noise again. It is keyed, so it is the same noise.
+
+    Args:
+        members: The networks.
+    """
+
+    def __init__(self, members: Sequence[StageClassifier]) -> None:
+        self.members = members
+
+    def __call__(self, noisy: Tensor) -> Tensor:
+        return self._labels(self.logits(noisy))
+
+    def logits(self, noisy: Tensor) -> Tensor:
+        return torch.stack([member.logits(noisy) for member in self.members]).mean(0)
+
+    def with_noise(
+        self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw
+    ) -> Tensor:
+        logits = [
+            member.noisy_logits(inputs, rows, count=count, seed=seed, draw=draw)
+            for member in self.members
+        ]
+        return self._labels(torch.stack(logits).mean(0))
+
+    def best_batch(self) -> int:
+        return self.members[0].best_batch()
+
+    def _labels(self, logits: Tensor) -> Tensor:
+        return torch.where(has_winner(logits), logits.argmax(1), self.members[0].classes)
 
 
 def _best_layout(stage: StageWeights, properties: Any) -> Layout:

@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.outputs import find_logits
+from smoothcert.models.logits import find_logits
 
 
 class Ensemble(nn.Module):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pickletools import genops
 from types import BuiltinFunctionType, CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from torch.nn.parameter import is_lazy
 
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.noises import Noise
+
+Network: TypeAlias = Callable[[Tensor], Any]
+"""A module or a function, from a batch to logits or labels, or to something that holds them."""
 
 _ROUNDING = 1e-6
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -67,7 +70,7 @@ class Classifier:
         trained_denoiser: The hash of the denoiser in front of it in training, if there was one.
     """
 
-    module: Callable[[Tensor], Tensor]
+    module: Network
     classes: int
     name: str
     input_shape: tuple[int, ...] | None = None
@@ -139,20 +142,15 @@ def check_values(
         )
 
 
-def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
+def check_weights(module: Network, *, what: str = "the model") -> None:
     """Refuse a module whose weights are not there yet, or are complex numbers."""
     tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
     for tensor in tensors:
-        if is_lazy(tensor):
+        if is_lazy(tensor) or tensor.is_meta:
             raise InvalidInput(
-                "lazy-layers",
-                "{what} has layers without weights yet (lazy layers?): call it on an input first",
-                what=what,
-            )
-        if tensor.is_meta:
-            raise InvalidInput(
-                "meta-weights",
-                "{what} has no weights yet (it is on the meta device): load its weights first",
+                "no-weights-yet",
+                "{what} has layers without weights yet (lazy layers, or the meta device): call it "
+                "on an input, or load its weights first",
                 what=what,
             )
         # In the number format of the run, torch would drop imaginary parts.
@@ -304,7 +302,7 @@ def import_path(value: Any) -> str:
     return f"{source.__module__}:{source.__qualname__}"
 
 
-def like_weights(x: Tensor, module: Callable[[Tensor], Any]) -> Tensor:
+def like_weights(x: Tensor, module: Network) -> Tensor:
     """A batch on the device and in the format of a module's weights; float32 for a function."""
     parameters = module.parameters() if isinstance(module, nn.Module) else ()
     parameter = next((p for p in parameters if p.is_floating_point()), None)

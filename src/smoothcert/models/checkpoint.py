@@ -33,10 +33,6 @@ _FACTORIES = {
     "timm": ("import timm", 'timm.create_model("{name}")'),
 }
 """What a file of the user imports and calls to make a network."""
-_FIRST_BYTES = 512
-"""As many bytes of a file tell its kind."""
-_NOT_WEIGHTS = (b"<!doctype", b"<html", b"<?xml", b"version https://git-lfs")
-"""How files begin that programs save instead of a download."""
 
 Found = TypeVar("Found")
 
@@ -150,16 +146,14 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         InvalidInput: The file does not exist, is damaged, or holds something else than weights.
     """
     path = Path(path)
-    start = _first_bytes(path)
-    if start.lstrip().lower().startswith(_NOT_WEIGHTS):
-        raise InvalidInput(
-            "downloaded-page",
-            "{path} is a web page or a Git LFS pointer, not weights: download the file itself",
-            path=path,
-        )
-    # A safetensors file starts with eight bytes for a length and then JSON.
-    is_safetensors = path.suffix == ".safetensors" or start[8:10] == b'{"'
-    content, metadata = _read_safetensors(path) if is_safetensors else _read_pickle(path)
+    if not path.is_file():
+        raise InvalidInput("no-weights-file", "no weights file at {path}", path=path)
+    try:
+        content, metadata = _read_safetensors(path)
+    except SafetensorError as error:
+        if path.suffix == ".safetensors":
+            raise _damaged(path) from error
+        content, metadata = _read_pickle(path)
     if "epochs_done" in metadata:
         raise InvalidInput(
             "training-checkpoint",
@@ -184,24 +178,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     )
 
 
-def _first_bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise InvalidInput("no-weights-file", "no weights file at {path}", path=path)
-    try:
-        with path.open("rb") as file:
-            return file.read(_FIRST_BYTES)
-    except OSError as error:
-        raise InvalidInput(
-            "unreadable-file", "cannot read {path}: {reason}", path=path, reason=error.strerror
-        ) from None
-
-
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        raise _damaged(path) from error
+    with safe_open(path, framework="pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
@@ -212,25 +191,20 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types of error
         raise _refused_pickle(path, error) from error
-    if not isinstance(content, Mapping):
-        raise InvalidInput(
-            "no-dictionary",
-            "{path} holds a {kind}, not a dictionary of weights",
-            path=path,
-            kind=type(content).__name__,
-        )
-    nested = [content[key] for key in _STATE_KEYS if isinstance(content.get(key), Mapping)]
-    state = nested[0] if nested else content
+    entries = content if isinstance(content, Mapping) else {}
+    nested = [entries[key] for key in _STATE_KEYS if isinstance(entries.get(key), Mapping)]
+    state = nested[0] if nested else entries
     if not state or not all(map(_is_weight, state.items())):
         raise InvalidInput(
             "no-weights",
-            "{path} holds no weights: expected tensors by name, directly or under {keys}; found "
-            "{content}",
+            "{path} holds no weights: expected tensors by name, directly or under {keys}; found a "
+            "{kind} with {content}",
             path=path,
             keys=", ".join(_STATE_KEYS),
-            content=_some([str(key) for key in content]) or "nothing",
+            kind=type(content).__name__,
+            content=_some([str(key) for key in entries]) or "no entries",
         )
-    return dict(state), content
+    return dict(state), entries
 
 
 def _is_weight(entry: tuple[Any, Any]) -> bool:
@@ -270,8 +244,8 @@ def _damaged(path: Path) -> InvalidInput:
     """
     return InvalidInput(
         "damaged-checkpoint",
-        "{path} ({size:,} bytes) is not a checkpoint, or it is damaged: download it again, or "
-        "save it with torch.save",
+        "{path} ({size:,} bytes) is not a checkpoint (a web page or a Git LFS pointer instead of "
+        "the file?), or it is damaged: download it again, or save it with torch.save",
         path=path,
         size=path.stat().st_size,
     )

@@ -7,7 +7,6 @@ the units of the picture that the user has.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.nn.functional import interpolate
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, Network
 
 _SIZE = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?(?:,(bilinear|bicubic))?")
 _BILINEAR = "bilinear"
@@ -128,7 +127,7 @@ class FittedFunction:
     """A function behind a `Fit`. It may do anything, so this is no module, which could be traced."""
 
     fit: Fit
-    function: Callable[[Tensor], Any]
+    function: Network
 
     def __call__(self, x: Tensor) -> Any:
         """What the function returns."""

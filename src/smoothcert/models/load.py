@@ -20,6 +20,7 @@ from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build,
 from smoothcert.models.averages import ensemble
 from smoothcert.models.base import (
     Classifier,
+    Network,
     check_classes,
     copied,
     evaluation_mode,
@@ -29,7 +30,8 @@ from smoothcert.models.base import (
     state_hash,
 )
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.outputs import SeededRows, answer, unfit
+from smoothcert.models.outputs import answer, unfit
+from smoothcert.models.seeded import SeededRows
 
 _SOURCES = {
     "hf": "huggingface:load",
@@ -112,23 +114,17 @@ def _loaded(
     module = classifier.module
     if not isinstance(module, nn.Module):  # it takes no weights
         return classifier
-    if checkpoint is not None:
-        classifier = _with_weights(classifier, module, checkpoint, name=spec)
     if not (stochastic and names_code(spec)):
         evaluation_mode(module)
+    if checkpoint is not None:
+        checkpoint.load_into(module, name=spec)
+        classifier = replace(
+            classifier,
+            trained_sigma=checkpoint.sigma,
+            trained_noise=checkpoint.noise,
+            trained_denoiser=checkpoint.denoiser,
+        )
     return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
-
-
-def _with_weights(
-    classifier: Classifier, module: nn.Module, checkpoint: Checkpoint, *, name: str
-) -> Classifier:
-    checkpoint.load_into(module, name=name)
-    return replace(
-        classifier,
-        trained_sigma=checkpoint.sigma,
-        trained_noise=checkpoint.noise,
-        trained_denoiser=checkpoint.denoiser,
-    )
 
 
 def _with_head_of(checkpoint: Checkpoint, classifier: Classifier, spec: str) -> Classifier:
@@ -316,7 +312,7 @@ def _fresh_weights() -> Iterator[None]:
 
 
 def as_classifier(
-    model: Classifier | Callable[[Tensor], Any],
+    model: Classifier | Network,
     *,
     classes: int | None,
     example: Tensor,
@@ -346,13 +342,6 @@ def _seeded_by_row(classifier: Classifier) -> Classifier:
 
 def _described(model: Any, example: Tensor) -> Classifier:
     """A module or function of the caller as a classifier with an unknown number of classes."""
-    if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
-        raise InvalidInput(
-            "pipeline-of-transformers",
-            "a {kind} does not take batches of floats: give {model} or hf:FOLDER",
-            kind=type(model).__name__,
-            model=setting("model", "hf:NAME"),
-        )
     return Classifier(
         module=model,
         classes=0,
@@ -362,7 +351,7 @@ def _described(model: Any, example: Tensor) -> Classifier:
     )
 
 
-def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
+def _count_classes(model: Network, example: Tensor) -> int:
     """The number of logits for one input."""
     if isinstance(model, nn.Module):
         model = copied(model)  # a call may change the module

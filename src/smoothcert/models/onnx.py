@@ -154,10 +154,7 @@ def _hash(path: Path) -> str:
 
 def _locations(path: Path) -> list[str]:
     """The files with the external data of a graph, relative to its folder."""
-    import onnx
-
-    model = onnx.load(path, format="protobuf", load_external_data=False)
-    entries = [entry for tensor in _parts(model, "TensorProto") for entry in tensor.external_data]
+    entries = [entry for part in _parts(path, "TensorProto") for entry in part.external_data]
     locations = {entry.value for entry in entries if entry.key == "location"}
     for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
@@ -172,15 +169,18 @@ def _locations(path: Path) -> list[str]:
 
 def _dynamic_operation(path: Path) -> str | None:
     """An operation that scales a batch by its largest value; None if the graph has none."""
-    import onnx
-
-    model = onnx.load(path, format="protobuf", load_external_data=False)
-    operations = [node.op_type for node in _parts(model, "NodeProto")]
+    operations = [node.op_type for node in _parts(path, "NodeProto")]
     return next((name for name in operations if name.startswith("DynamicQuantize")), None)
 
 
-def _parts(message: Any, kind: str) -> Iterator[Any]:
+def _parts(path: Path, kind: str) -> Iterator[Any]:
     """All tensors or nodes of an ONNX file, also those in subgraphs, functions and attributes."""
+    import onnx
+
+    yield from _parts_of(onnx.load(path, format="protobuf", load_external_data=False), kind)
+
+
+def _parts_of(message: Any, kind: str) -> Iterator[Any]:
     if message.DESCRIPTOR.name == kind:
         yield message
     if message.DESCRIPTOR.name == "TensorProto":
@@ -188,4 +188,4 @@ def _parts(message: Any, kind: str) -> Iterator[Any]:
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in [value] if hasattr(value, "ListFields") else value:
-                yield from _parts(part, kind)
+                yield from _parts_of(part, kind)

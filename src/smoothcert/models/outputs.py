@@ -8,26 +8,26 @@ ones as before.
 
 from __future__ import annotations
 
-import hashlib
-import random
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from threading import get_ident
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from smoothcert._agreement import Answer, in_full_batch, repeats, with_other_neighbours
+from smoothcert._agreement import Outputs, in_full_batch, repeats, with_other_neighbours
+from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
-from smoothcert.models.base import copied
+from smoothcert.models.base import Network, copied
+from smoothcert.models.logits import described, find_logits
+from smoothcert.models.seeded import SeededRows
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
@@ -38,49 +38,6 @@ _NEEDS_GRADIENTS = re.compile(
     "does not require grad|saved for backward|inference tensor", re.IGNORECASE
 )
 _DYNAMIC_OPERATION = re.compile(r"\bquantized\.\w+_dynamic\(|\bquantized_(lstm|gru)")
-
-
-def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
-    """The logits or labels in the output of a model.
-
-    The output is a tensor, an array, or a tuple, list, dictionary or object that holds one. An
-    entry or attribute `logits`, as of a `ModelOutput` of Hugging Face, is taken. Otherwise, it is
-    the only entry that can be logits: the only one at all, or the only one of shape (batch,
-    classes).
-
-    Raises:
-        InvalidInput: There are no logits, or several entries may be the logits.
-    """
-    if isinstance(output, Tensor):
-        return output if output.layout == torch.strided else output.to_dense()
-    if isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(output)).to(device)
-    return find_logits(_only_logits(output, classes), classes=classes, device=device)
-
-
-def _only_logits(output: Any, classes: int | None) -> Any:
-    """The part of a tuple, list, dictionary or object that can be the logits."""
-    entries: dict[Any, Any] = {}
-    if isinstance(output, (tuple, list)):
-        entries = dict(enumerate(output))
-    elif isinstance(output, Mapping):
-        entries = dict(output)
-    named = entries.get("logits", getattr(output, "logits", None))
-    if named is not None:
-        return named
-    arrays = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
-    fitting = [array for array in arrays if array.ndim == 2 and classes in (None, array.shape[1])]
-    for candidates in (fitting, arrays):
-        if len(candidates) == 1:
-            return candidates[0]
-    raise InvalidInput(
-        "no-logits",
-        "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
-        "return the logits alone, or name them, as in {example}",
-        kind=type(output).__name__,
-        entries="".join(f", {key}: {described(value)}" for key, value in entries.items()),
-        example='{"logits": ...}',
-    )
 
 
 class LabelClassifier(nn.Module):
@@ -96,7 +53,7 @@ class LabelClassifier(nn.Module):
         classes: The number of classes.
     """
 
-    def __init__(self, module: Callable[[Tensor], Tensor], classes: int) -> None:
+    def __init__(self, module: Outputs, classes: int) -> None:
         super().__init__()
         self.module = module
         self.classes = classes
@@ -129,84 +86,7 @@ def has_winner(logits: Tensor) -> Tensor:
     return logits.amax(1).isfinite()
 
 
-def described(value: Any) -> str:
-    """What a network returned, in words: "float32 of shape (8, 10)", or its type."""
-    if not isinstance(value, (Tensor, np.ndarray)):
-        return type(value).__name__
-    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-
-
-class SeededRows(nn.Module):
-    """A random classifier as a fixed function.
-
-    For each row, the random generators are seeded with a hash of the row. Diffusion denoisers,
-    randomised defences and dropout at test time are random by design. A certificate is about a
-    fixed function of the input, and its bound needs votes that are independent of each other. The
-    random numbers of arbitrary code are neither: they are shared by the rows of a batch, and they
-    depend on everything that was computed before. Derived from the noisy input itself, they make
-    the classifier a fixed function of its input, so the theory holds as it is. Every noisy input is
-    new, so its random numbers are new as well. Noisy inputs are a function of seed, id and sample
-    number, and so are the votes: a run can be resumed and audited.
-
-    It seeds the global generators of torch, NumPy and Python and restores the state of those on the
-    CPU afterwards. A generator that the model owns is not seeded: the check before a run refuses
-    such a model. Rows are classified one at a time, because a batch shares its random numbers. This
-    is slow for small networks.
-
-    Args:
-        model: A module or function from batches to logits or labels that takes its random numbers
-            from the global generators.
-        classes: The number of classes, if it is known. It helps to find the logits in a tuple or a
-            dictionary.
-
-    >>> noisy = SeededRows(lambda x: x + torch.randn_like(x))
-    >>> x = torch.rand(4, 2)
-    >>> bool(torch.equal(noisy(x), noisy(x))), bool(torch.equal(noisy(x)[2:], noisy(x[2:])))
-    (True, True)
-    """
-
-    def __init__(self, model: Callable[[Tensor], Any], *, classes: int | None = None) -> None:
-        super().__init__()
-        self.model = model
-        self.classes = classes
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The logits or labels for a batch.
-
-        Args:
-            x: A batch of inputs.
-        """
-        outputs = []
-        with _own_random_state():
-            for row, content in zip(x, x.detach().cpu(), strict=True):
-                _seed(content)
-                output = self.model(row[None])
-                outputs.append(find_logits(output, classes=self.classes, device=x.device))
-        return torch.cat(outputs)
-
-
-def _seed(row: Tensor) -> None:
-    digest = hashlib.sha256(row.contiguous().flatten().view(torch.uint8).numpy().data).digest()
-    torch.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    # This is the generator that models use.
-    np.random.seed(int.from_bytes(digest[8:12], "little"))  # noqa: NPY002
-    random.seed(digest)
-
-
-@contextmanager
-def _own_random_state() -> Iterator[None]:
-    """Restore the state of all global generators afterwards."""
-    numpy_state = np.random.get_state()  # noqa: NPY002
-    python_state = random.getstate()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
-
-
-def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
+def answer(module: Network, x: Tensor, *, classes: int | None = None) -> Tensor:
     """The logits or labels that a classifier returns for a batch.
 
     Raises:
@@ -218,7 +98,7 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
 
 
 @contextmanager
-def checking(model: Callable[[Tensor], Any], x: Tensor) -> Iterator[Any]:
+def checking(model: Network, x: Tensor) -> Iterator[Any]:
     """What a classifier returns for a batch. In this context, it may be called again to check it.
 
     The modules of the user do not change. A classifier that is a module is checked in a copy. The
@@ -246,7 +126,7 @@ def checking(model: Callable[[Tensor], Any], x: Tensor) -> Iterator[Any]:
 
 
 def _watched_call(
-    function: Callable[[Tensor], Any],
+    function: Network,
     x: Tensor,
     seeded: bool,
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]],
@@ -313,7 +193,7 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
         )
 
 
-def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model") -> Any:
+def call(module: Network, x: Tensor, *, what: str = "the model") -> Any:
     """What a network of the user returns for a batch."""
     try:
         return module(x.clone())  # a copy, because some models normalise in place
@@ -334,7 +214,7 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
 
 
 def floats(
-    module: Callable[[Tensor], Any],
+    module: Network,
     x: Tensor,
     shape: tuple[int, ...],
     *,
@@ -380,7 +260,7 @@ def _hint(x: Tensor, reason: str) -> str:
 
 
 @torch.inference_mode()
-def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
+def check_classifier(module: Network, classes: int, x: Tensor) -> None:
     """Refuse a classifier with the wrong shape, or whose answer depends on more than the input.
 
     Raises:
@@ -396,9 +276,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
         _check_outputs(module, classes, x, output.clone())
 
 
-def _check_outputs(
-    module: Callable[[Tensor], Any], classes: int, x: Tensor, output: Tensor
-) -> None:
+def _check_outputs(module: Network, classes: int, x: Tensor, output: Tensor) -> None:
     if not _are_logits_or_labels(output, len(x), classes):
         raise unfit(output, len(x), classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
@@ -432,7 +310,7 @@ def _are_logits_or_labels(output: Tensor, rows: int, classes: int) -> bool:
 
 
 @torch.inference_mode()
-def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
+def check_full_batch(outputs: Outputs, few: Tensor, rows: int) -> None:
     """Refuse a classifier whose answer for a noisy input depends on the other rows of a full batch.
 
     Raises:
@@ -451,7 +329,7 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
 
 @torch.inference_mode()
 def answers(
-    model: Callable[[Tensor], Any],
+    model: Network,
     example: Tensor,
     device: torch.device,
     dtype: torch.dtype,

@@ -5,10 +5,17 @@ To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outsi
 
 from smoothcert.noises.base import Additive, Noise
 from smoothcert.noises.base import Draw as Draw
-from smoothcert.noises.gaussian import Brightness, Gaussian, GridGaussian, Translation
+from smoothcert.noises.gaussian import Gaussian, GridGaussian
 from smoothcert.noises.l0 import Ablation, Discrete
 from smoothcert.noises.l1 import Laplace, Splitting, Uniform
 from smoothcert.noises.patches import Bands, Blocks
+from smoothcert.noises.resolvable import (
+    Blur,
+    Brightness,
+    Contrast,
+    ContrastBrightness,
+    Translation,
+)
 from smoothcert.noises.transformed import Rotation, Zoom
 from smoothcert.noises.transformed import Transformed as Transformed
 
@@ -17,7 +24,10 @@ __all__ = [  # what is public, as smoothcert.NAME
     "Additive",
     "Bands",
     "Blocks",
+    "Blur",
     "Brightness",
+    "Contrast",
+    "ContrastBrightness",
     "Discrete",
     "Gaussian",
     "GridGaussian",

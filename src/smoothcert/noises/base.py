@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, replace
 from math import prod
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
+
+Shape: TypeAlias = tuple[int, ...]
+"""The shape of an input."""
 
 LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
@@ -77,7 +80,7 @@ rounding.
 class Draw:
     """Base of all descriptions of drawing."""
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def output_shape(self, shape: Shape) -> Shape:
         """The shape of a noisy input.
 
         Args:
@@ -134,7 +137,7 @@ class Marked(OwnDraw):
     axes holds its channels.
     """
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def output_shape(self, shape: Shape) -> Shape:
         return (2 * (shape[0] if shape else 1), *shape[1:])
 
 
@@ -228,7 +231,7 @@ class Noise(Recorded, ABC):
             noise=self,
         )
 
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
         """Radii in other norms that follow from a radius, by norm.
 
         Args:
@@ -327,7 +330,7 @@ class Noise(Recorded, ABC):
             middle = (low + high) / 2
         return high
 
-    def for_shape(self, shape: tuple[int, ...]) -> Self:
+    def for_shape(self, shape: Shape) -> Self:
         """This noise for inputs of one shape; itself if it does not depend on the size.
 
         Args:

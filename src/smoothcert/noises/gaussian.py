@@ -1,8 +1,4 @@
-"""Gaussian noise and the l2 radius of Cohen et al. (2019), also on a grid (Voracek & Hein 2023).
-
-And normal noise in the parameter of a transformation: brightness and circular translation. Their
-certificates hold because two transformations in a row are the one whose parameter is the sum.
-"""
+"""Gaussian noise and the l2 radius of Cohen et al. (2019), also on a grid (Voracek & Hein 2023)."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import (
     CELL,
     LARGEST_INPUT,
@@ -23,7 +18,7 @@ from smoothcert.noises.base import (
     AdditiveGrid,
     Draw,
     Noise,
-    OwnDraw,
+    Shape,
     checked_size,
     down,
     half_difference,
@@ -53,7 +48,7 @@ class GaussianRadius(Noise):
     def deviation(self) -> float:
         return self.sigma
 
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
         """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
         if self.norm != "l2":
             return {}
@@ -134,56 +129,6 @@ class GridGaussian(GaussianRadius):
     @property
     def grid(self) -> tuple[float, float | None] | None:
         return self.step, None
-
-
-@dataclass(frozen=True)
-class Brightness(OwnDraw, GaussianRadius):
-    """Add one normal number to all values, without clipping: R = sigma * Phi^-1(p) of intensity.
-
-    No number of absolute value below R that is added to all values changes the answer.
-
-    Args:
-        sigma: The standard deviation, in the units of the inputs.
-    """
-
-    norm: ClassVar[str] = "brightness"
-    drawing_error = 2.0**-53  # float64 holds this many bits of the uniform number
-
-    def certified_change(self, limit: str) -> str:
-        change = "change of all values by the same number, without clipping,"
-        return f"{change} that is smaller than {limit}"
-
-
-@dataclass(frozen=True)
-class Translation(OwnDraw, GaussianRadius):
-    """Shift images circularly by two rounded normal numbers: R = sigma * Phi^-1(p) in pixels.
-
-    A shift by whole pixels followed by another one is the shift by their sum, and rounding commutes
-    with adding whole numbers. So no circular shift by whole pixels of a Euclidean length below R
-    changes the answer.
-
-    Args:
-        sigma: The standard deviation of the shift along each axis, in pixels.
-    """
-
-    norm: ClassVar[str] = "l2 of the shift in pixels"
-    deviation = 0.0
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if len(shape) < 2:
-            raise InvalidInput(
-                "not-images",
-                "only images can be shifted, but the inputs have the shape {shape}",
-                shape=shape,
-            )
-        return shape
-
-    @property
-    def drawing_error(self) -> float:
-        return 2 * thresholds(self.sigma).error
-
-    def certified_change(self, limit: str) -> str:
-        return f"circular shift by whole pixels that is shorter than {limit} pixels"
 
 
 def is_gaussian(noise: Noise | None, sigma: float) -> bool:

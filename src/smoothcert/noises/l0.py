@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import LARGEST_INPUT, Marked, Noise, OwnDraw, checked_size
+from smoothcert.noises.base import LARGEST_INPUT, Marked, Noise, OwnDraw, Shape, checked_size
 
 
 def next_above(value: Fraction) -> float:
@@ -114,7 +114,7 @@ class Ablation(Marked, SteppedNoise):
     def certified_change(self, limit: str) -> str:
         return f"change of at most {limit} pixels"
 
-    def for_shape(self, shape: tuple[int, ...]) -> Self:
+    def for_shape(self, shape: Shape) -> Self:
         return self.for_size(prod(shape[1:] if len(shape) >= 3 else shape))
 
     def _pixels(self) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Marked, Noise, checked_size
+from smoothcert.noises.base import Marked, Noise, Shape, checked_size
 
 _TOLERANCE = 1e-6
 """Shares of votes times their number are whole numbers, up to this rounding."""
@@ -114,7 +114,7 @@ class Bands(PatchNoise):
     def touched(self, side: int) -> int:
         return side + self.width - 1
 
-    def for_shape(self, shape: tuple[int, ...]) -> Self:
+    def for_shape(self, shape: Shape) -> Self:
         return self.for_size(_picture(shape)[1])
 
 
@@ -145,7 +145,7 @@ class Blocks(PatchNoise):
     def touched(self, side: int) -> int:
         return (side + self.side - 1) ** 2
 
-    def for_shape(self, shape: tuple[int, ...]) -> Self:
+    def for_shape(self, shape: Shape) -> Self:
         height, width = _picture(shape)
         if self.side > min(height, width):
             raise InvalidInput(
@@ -171,7 +171,7 @@ def _keep_sizes(noise: Bands | Blocks, name: str, value: int) -> None:
         )
 
 
-def _picture(shape: tuple[int, ...]) -> tuple[int, int]:
+def _picture(shape: Shape) -> tuple[int, int]:
     if len(shape) != 3:
         raise InvalidInput(
             "not-images",

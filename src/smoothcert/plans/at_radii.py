@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.noises import Noise
@@ -31,6 +31,7 @@ from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.expected import Expected, without_rounding_errors
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import Look, Votes
+from smoothcert.statistics.bounds import Array, Counts
 from smoothcert.statistics.group_sequential import (
     boundary,
     crossing_probability,
@@ -173,13 +174,13 @@ class Tables(NamedTuple):
 
     looks: tuple[int, ...]
     """Samples at each look."""
-    thresholds: NDArray[np.float64]
+    thresholds: Array
     """t_j: the probability that proves more than each radius."""
-    needed: NDArray[np.int64]
+    needed: Counts
     """b_j(i): votes needed, by radius and look."""
-    futile: NDArray[np.int64]
+    futile: Counts
     """The largest count with which a radius is given up, by radius and look."""
-    spent: NDArray[np.float64]
+    spent: Array
     """The probability to prove each radius if its probability is just at the threshold."""
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert.noises import Noise
 from smoothcert.plans import two_stage
 from smoothcert.plans.expected import Expected
 from smoothcert.plans.two_stage import TwoStagePlan
-from smoothcert.statistics.bounds import lower_bound
+from smoothcert.statistics.bounds import Counts, lower_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +37,7 @@ class Fixed(TwoStagePlan):
     p_value = two_stage.p_value
     basis = two_stage.basis
 
-    def after_pilot(
-        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         return np.full(np.shape(count), self.samples - self.reused, np.int64)
 
     def expected(self, p: ArrayLike, noise: Noise) -> Expected:

@@ -24,6 +24,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.votes import Cell, Look, ManyVotes
+from smoothcert.statistics.bounds import Counts
 
 _MOST_WHOLE = 2**62
 """Requests are smaller."""
@@ -132,7 +133,7 @@ class Followed(NamedTuple):
 
     state: Any
     """The state that their rule keeps."""
-    samples: NDArray[np.int64]
+    samples: Counts
     """Samples of each input, every forward pass counted."""
 
 
@@ -140,7 +141,7 @@ class Followed(NamedTuple):
 def follow(
     plan: Rule,
     noise: Noise,
-    draw: Callable[[NDArray[np.int64]], ManyVotes],
+    draw: Callable[[Counts], ManyVotes],
     shape: tuple[int, ...],
     chosen: Any = None,
 ) -> Followed:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
@@ -18,7 +18,14 @@ from smoothcert.plans import two_stage
 from smoothcert.plans.base import Plan, Rule, check_random, settle
 from smoothcert.plans.expected import Expected
 from smoothcert.plans.two_stage import TwoStagePlan
-from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, smallest, upper_bound
+from smoothcert.statistics.bounds import (
+    Counts,
+    interval,
+    lower_bound,
+    one_minus_up,
+    smallest,
+    upper_bound,
+)
 from smoothcert.statistics.sample_map import (
     Kind,
     Reference,
@@ -87,9 +94,7 @@ class InputSpecific(TwoStagePlan):
         of_ideal = " of the ideal radius" if self.reference == "ideal" else ""
         return self._in_words(f"decline {decline}{of_ideal}")
 
-    def after_pilot(
-        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         if rivals is not None:
             count, rival = np.broadcast_arrays(count, np.asarray(rivals).max(axis=-1))
             if count.ndim == 0:
@@ -142,7 +147,7 @@ class InputSpecific(TwoStagePlan):
 
 
 @lru_cache(maxsize=32)
-def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
+def _planned_samples(plan: InputSpecific, noise: Noise) -> Counts:
     """k-hat for every possible count of the pilot, 0 ... pilot."""
     psi = plan.sample_map(noise)
     low, high = interval(np.arange(plan.pilot + 1), plan.pilot, alpha=plan.alpha)
@@ -152,9 +157,7 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=65_536)
-def _planned_for_votes(
-    plan: InputSpecific, noise: Noise, count: int, rival: int
-) -> NDArray[np.int64]:
+def _planned_for_votes(plan: InputSpecific, noise: Noise, count: int, rival: int) -> Counts:
     """The same for the votes of one input.
 
     Many inputs have the same ones, most of all those that are sure.
@@ -162,9 +165,7 @@ def _planned_for_votes(
     return _planned_with_rivals(plan, noise, np.asarray(count), np.asarray(rival))
 
 
-def _planned_with_rivals(
-    plan: InputSpecific, noise: Noise, count: Any, rival: Any
-) -> NDArray[np.int64]:
+def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> Counts:
     """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both
     ends.
     """
@@ -180,7 +181,7 @@ def _planned_with_rivals(
     return np.asarray(needed.max(axis=0), np.int64)
 
 
-def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> NDArray[np.int64]:
+def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> Counts:
     """The sample map of two probabilities: the class has p, its strongest rival q."""
 
     def radius(k: Any) -> Any:

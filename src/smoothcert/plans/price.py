@@ -33,7 +33,7 @@ from smoothcert.plans.simulation import simulated_stops
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.statistics import bounds
-from smoothcert.statistics.bounds import Array, smallest
+from smoothcert.statistics.bounds import Array, Counts, smallest
 from smoothcert.statistics.group_sequential import growing_looks
 
 _FIRST_LOOK = 30
@@ -99,7 +99,7 @@ class Price(TwoStagePlan):
     def smallest_request(self) -> int:
         return int(min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples))
 
-    def limits(self, noise: Noise) -> NDArray[np.int64]:
+    def limits(self, noise: Noise) -> Counts:
         """m_i: The number of misses at a look that is too large to go on.
 
         Args:
@@ -107,9 +107,7 @@ class Price(TwoStagePlan):
         """
         return _limits(self, noise)
 
-    def after_pilot(
-        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         return np.full(np.shape(count), self.looks[0])
 
     def request(self, state: Tally) -> Any:
@@ -177,13 +175,13 @@ def _misses(looks: tuple[int, ...], p: tuple[float, ...]) -> NDArray[np.int32]:
 
 
 @lru_cache(maxsize=512)
-def _limits(plan: Price, noise: Noise) -> NDArray[np.int64]:
+def _limits(plan: Price, noise: Noise) -> Counts:
     """m_i by bisection: the fewest misses with which no later look is worth its samples."""
     n = np.array(plan.looks, float)
     now, later = np.triu_indices(len(n), 1)
     more = n[later] - n[now]
 
-    def stops(misses: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def stops(misses: Counts) -> NDArray[np.bool_]:
         misses = np.maximum(misses, 0)
         votes = n - misses
         p = _beta_quantile(votes[:, None] + 0.5, misses[:, None] + 0.5, _LEVELS)

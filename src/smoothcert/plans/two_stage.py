@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert._registry import formerly
@@ -179,9 +179,7 @@ class TwoStagePlan(Plan):
         return self.alpha / (2 * (RIVALS + 1) if self.version == 1 else 2)
 
     @abstractmethod
-    def after_pilot(
-        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         """How many samples are drawn after the pilot.
 
         Args:

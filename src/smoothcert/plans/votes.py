@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.statistics.bounds import Counts
 
 RIVALS = 3
 """Classes beside the chosen one that are counted one by one; all others are counted together."""
@@ -94,7 +94,7 @@ class Look:
         others = [c for c, count in self.votes.items() if count and c != chosen]
         return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:RIVALS])
 
-    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> NDArray[np.int64]:
+    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> Counts:
         """Votes for each rival, and for all other classes together.
 
         Args:
@@ -114,17 +114,17 @@ class ManyVotes:
         votes: Votes by class, shape (..., classes).
     """
 
-    def __init__(self, samples: NDArray[np.int64], votes: NDArray[np.int64]) -> None:
+    def __init__(self, samples: Counts, votes: Counts) -> None:
         self.samples = samples
         self._votes = votes
 
     @property
-    def votes(self) -> NDArray[np.int64]:
+    def votes(self) -> Counts:
         """Votes by class, shape (..., classes)."""
         return self._votes
 
     @property
-    def top(self) -> NDArray[np.int64]:
+    def top(self) -> Counts:
         return np.asarray(self.votes.argmax(axis=-1))
 
     def of(self, chosen: Any) -> Any:

@@ -84,13 +84,11 @@ class Points(Layer):
     Args:
         outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks
             that are no inputs.
-        inputs: How many inputs each stands for, which decides its size; None for one each.
         hollow: Whether only their outlines are drawn, to distinguish them from other marks of the
             same run.
     """
 
     outcome: Values | None = None
-    inputs: Values | None = None
     hollow: bool = False
 
 

@@ -153,13 +153,7 @@ def radius_against_samples(runs: Sequence[Results], *, most_points: int | None =
         most = most_points // max(len(runs), 1)
     marks = [layer for layer in (_marks(run, most) for run in runs) if len(layer.x)]
     adaptive = any(run.certified_by and run.certified_by.adaptive for run in runs)
-    thinned = any(len(run) > most for run in runs if run.decided_radii is None)
-    one_each = "Each mark is one input."
-    if any(layer.inputs is not None for layer in marks):
-        one_each = (
-            "Each mark is one input, or several with the same radius and samples; larger marks "
-            "stand for more."
-        )
+    thinned = any(len(run) > most for run in runs)
     return Chart(
         "radius-against-samples",
         "Radius against samples spent",
@@ -168,7 +162,7 @@ def radius_against_samples(runs: Sequence[Results], *, most_points: int | None =
         Axis(f"radius{in_norm(runs)}"),
         tuple(marks),
         sentences(
-            one_each,
+            "Each mark is one input.",
             when(adaptive, "An adaptive plan spends its samples where they gain radius."),
             when(thinned, f"Of larger runs, {most:,} inputs are shown."),
             different_norms(runs),
@@ -177,32 +171,13 @@ def radius_against_samples(runs: Sequence[Results], *, most_points: int | None =
 
 
 def _marks(run: Results, most: int) -> Points:
-    """Radius and samples of each input, of at most so many inputs.
-
-    A run that decides chosen radii has many inputs with the same radius and the same samples.
-    There, one mark stands for all that share both and the outcome.
-    """
-    shared = run.decided_radii is not None
-    kept = np.arange(len(run)) if shared else evenly(len(run), most)
+    """Radius and samples of each input, of at most so many inputs."""
+    kept = evenly(len(run), most)
     kept = kept[run.samples[kept] > 0]
-    x = run.samples[kept]
     y = np.array([float(round_down(radius, 4)) for radius in run.radius[kept].tolist()])
     outcome = outcomes(run)[kept]
     columns = {"input": run.id[kept].astype(object), "p": run.p[kept], "outcome": outcome}
-    if not shared:
-        return Points(run.name, x, y, outcome=outcome, columns=columns)
-    alike = np.rec.fromarrays([x, y, outcome])
-    _, first, group = np.unique(alike, return_index=True, return_inverse=True)
-    inputs = np.bincount(group)
-    counts = np.array([f"{count:,} inputs" for count in inputs.tolist()], object)
-    columns = {
-        "input": np.where(inputs > 1, counts, columns["input"][first]),
-        "p": np.bincount(group, np.nan_to_num(columns["p"])) / inputs,
-        "outcome": outcome[first],
-    }
-    return Points(
-        run.name, x[first], y[first], outcome=outcome[first], inputs=inputs, columns=columns
-    )
+    return Points(run.name, run.samples[kept], y, outcome=outcome, columns=columns)
 
 
 def samples(runs: Sequence[Results]) -> Chart:

@@ -47,12 +47,13 @@ from smoothcert.report.wording import (
     uncertified,
     units,
 )
-from smoothcert.runs.comparison import Comparison, Recommendation
+from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.formats import Source, collect
+from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
-from smoothcert.runs.words import all_together, shortfall
+from smoothcert.runs.words import all_together, shortfall, what_to_deploy
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -217,6 +218,7 @@ def environment() -> Environment:
         "shortfall": shortfall,
         "uncertified": uncertified,
         "units": units,
+        "what_to_deploy": what_to_deploy,
     }
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return templates

@@ -30,8 +30,8 @@ _DASHES = ([1, 0], [5, 2], [5, 2, 1, 2], [1, 2])
 _LETTER_WIDTH = 0.45  # of its height, on average
 _SYMBOL_WIDTH = 25  # points, in print
 _LEGEND_WIDTH = 225  # points, in print
-_ROUND_SHARES = (1, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0)
-_TICK_GAP = 0.08  # the least distance between two ticks, as a share of the length of an axis
+_TICKS_OF_POWER = [0, 0.5, 0.8, 0.9, 0.95, 1]
+_TICKS_OF_LOG = [digit * 10**exponent for exponent in range(10) for digit in (1, 2, 5)]
 _LABEL_GAP = 0.065  # the least distance between two labels
 _FORMATS = {"number": ".4f", "percent": ".1%", "count": ",.0f"}
 _TICK_LABELS: dict[str, Spec] = {
@@ -119,9 +119,7 @@ def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
     if not style.printed:
         return legend
     widths = [_SYMBOL_WIDTH + _LETTER_WIDTH * style.text * len(name) for name in names]
-    legend["columns"] = len(names)
-    if sum(widths) >= _LEGEND_WIDTH:
-        legend["columns"] = max(1, int(_LEGEND_WIDTH / max(widths)))
+    legend["columns"] = max(1, int(_LEGEND_WIDTH / max(widths)))
     if any(isinstance(layer, Line) and layer.series for layer in chart.layers):
         legend |= {"symbolType": "stroke", "symbolSize": 250}
     return legend
@@ -156,12 +154,8 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     if any(layer.low is not None for layer in points):
         layers.append({"mark": {"type": "rule", "opacity": 0.4}, "encoding": axes | _band(chart)})
     if points[0].outcome is not None:
-        size = style.mark / 4
-        mark = {"type": "point", "size": size, "opacity": 0.6}
+        mark = {"type": "point", "size": style.mark / 4, "opacity": 0.6}
         encoding["shape"] = _shape(rows, style)
-        if any(layer.inputs is not None for layer in points):
-            rows = [{"inputs": 1} | row for row in rows]
-            encoding["size"] = _size(rows, size)
     layers.append({"mark": mark, "encoding": encoding})
     return {"data": {"values": rows}, "layer": layers}
 
@@ -178,18 +172,6 @@ def _shape(rows: Sequence[Spec], style: Style) -> Spec:
         "field": "outcome",
         "scale": {"domain": list(shapes), "range": list(shapes.values())},
         "legend": {"orient": "bottom", "columns": 4 if style.printed else 2},
-    }
-
-
-def _size(rows: Sequence[Spec], smallest: float) -> Spec:
-    """The area of a mark by the number of inputs that it stands for."""
-    most = max(row["inputs"] for row in rows)
-    largest = smallest if most == 1 else 25 * smallest
-    return {
-        "field": "inputs",
-        "type": "quantitative",
-        "scale": {"domain": [1, max(most, 2)], "range": [smallest, largest]},
-        "legend": None,
     }
 
 
@@ -251,13 +233,11 @@ def _axes(chart: Chart, **x_scale: Any) -> Spec:
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
     axis: Axis = getattr(chart, field)
     shown: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
-    if axis.log or axis.power != 1:
-        values = ticks(axis, *chart.extent(field))
-        if len(values) > 1:
-            shown |= {"values": values, "tickCount": len(values)}
     if axis.power != 1:
+        shown["values"] = _TICKS_OF_POWER
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:
+        shown["values"] = _TICKS_OF_LOG
         scale |= {"type": "log", "nice": False}
         shown["labelSeparation"] = 6
     elif not axis.zero:
@@ -269,24 +249,6 @@ def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
         "axis": shown,
         "scale": scale,
     }
-
-
-def ticks(axis: Axis, low: float, high: float) -> list[float]:
-    """The ticks of a scale with a logarithm or a power: round values with a gap between them."""
-    if axis.log:
-        digits = (1, 3) if high > 50 * low else (1, 2, 5)
-        exponents = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-        values = [float(digit * 10.0**exponent) for exponent in exponents for digit in digits]
-        return [value for value in values if low <= value <= high]
-    gap = _TICK_GAP * (high**axis.power - low**axis.power)
-    chosen: list[float] = []
-    last = np.inf
-    for share in _ROUND_SHARES:
-        place = share**axis.power
-        if low <= share <= high and last - place >= gap:
-            chosen.append(share)
-            last = place
-    return chosen
 
 
 def _rows(layer: Layer) -> Iterator[Spec]:

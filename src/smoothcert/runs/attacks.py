@@ -1,4 +1,4 @@
-"""What attacks on a run achieved: for each input, the nearest change that alters the answer of its classifier."""
+"""What attacks on a run achieved: for each input, the nearest change that alters the answer."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from smoothcert.statistics import metrics
 class Attacks:
     """One value per attacked input, sorted by id.
 
-    The truth lies between the two sides: a certificate proves that no change below `radius` alters the answer, and an
-    attack shows that a change of length `distance` does.
+    The truth lies between the two sides: a certificate proves that no change below `radius` alters
+    the answer, and an attack shows that a change of length `distance` does.
 
     Args:
         norm: In what changes are measured.
         settings: How the inputs were attacked.
         id: The number of each input.
         radius: The certified radius of the right answer, 0 where it is not certified.
-        distance: The length of the smallest change that was found; 0 if the answer is wrong without one, infinite if no
-            attack succeeded.
-        closed: Whether the true radius is known to be above `radius`, as for a plan that decides radii.
+        distance: The length of the smallest change that was found; 0 if the answer is wrong without
+            one, infinite if no attack succeeded.
+        closed: Whether the true radius is known to be above `radius`, as for a plan that decides
+            radii.
         certified: Whether the right answer is certified.
         all_inputs: Whether all inputs of the run were attacked.
-        decided_radii: The radii that the plan decides, in this norm; None if it measures the radius.
+        decided_radii: The radii that the plan decides, in this norm; None if it measures the
+            radius.
     """
 
     norm: str
@@ -51,7 +53,7 @@ class Attacks:
         return len(self.id)
 
     def attacked_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
-        """The share of inputs whose answer is right and was not altered by a change of length r at most.
+        """The share of inputs whose answer is right and was not altered by changes up to length r.
 
         Args:
             radii: The radii r.
@@ -71,8 +73,8 @@ class Attacks:
         """Both sides as a dictionary for JSON.
 
         Args:
-            radii: The radii of certified and attacked accuracy. Default: those that the plan decides, or
-                steps up to the largest radius.
+            radii: The radii of certified and attacked accuracy. Default: those that the plan
+                decides, or steps up to the largest radius.
         """
         if radii is None:
             radii = self.decided_radii or metrics.default_radii(float(self.radius.max()))
@@ -93,7 +95,10 @@ class Attacks:
 
     @property
     def broken(self) -> NDArray[np.int64]:
-        """Inputs whose answer was altered within their certified radius. Alpha allows one in a thousand by default."""
+        """Inputs whose answer was altered within their certified radius.
+
+        Alpha allows one in a thousand by default.
+        """
         within = self.distance <= self.radius if self.closed else self.distance < self.radius
         return np.asarray(self.id[self.certified & within])
 

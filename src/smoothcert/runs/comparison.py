@@ -1,8 +1,4 @@
-"""Runs on the same inputs: is B as robust as A, and which of several is best?
-
-`compare_runs` gives the difference of two runs with its interval; `recommend` is the end of a sweep
-over many.
-"""
+"""Two runs on the same inputs: is B as robust as A?"""
 
 from __future__ import annotations
 
@@ -15,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert._agreement import same_data
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
-from smoothcert.runs.formats import Source, collect, distinct_names, read_results
+from smoothcert.runs.formats import Source, distinct_names, read_results
 from smoothcert.runs.results import Results, check_finished, usual_radii
-from smoothcert.runs.words import caveat_of_budget
+from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -119,14 +115,14 @@ class Difference:
         """What so many inputs could show; empty if they have shown something."""
         if self.detectable is None or self.verdict != "undecided":
             return ""
-        shown = f"only differences above {_points(_up(self.detectable))} would show"
+        visible = f"only differences above {_points(_up(self.detectable))} would show"
         if self.margin:
             above = _signed(self.detectable - self.margin)
             below = _signed(-self.detectable - self.margin)
-            shown = f"this shows only for differences above {above} or below {below} points"
+            visible = f"this shows only for differences above {above} or below {below} points"
         if self.detectable >= 0.99:
-            shown = "no difference would show"
-        return f"; with {self.inputs:,} inputs, {shown}"
+            visible = "no difference would show"
+        return f"; with {self.inputs:,} inputs, {visible}"
 
 
 class Curve(NamedTuple):
@@ -184,7 +180,7 @@ class Comparison:
             self.average_sentence,
             self.curve_sentence,
         ]
-        return [*filter(None, claims), self.scope, *self.notes]
+        return [*filter(None, claims), self.scope, *self.notes, guaranteed([self.a, self.b])]
 
     @property
     def scope(self) -> str:
@@ -264,40 +260,27 @@ def compare_runs(
     margin = _check.at_least("margin", margin, 0) / 100
     alpha = 1 - _check.confidence("confidence", confidence)
     a, b = distinct_names([read_results(a), read_results(b)])
-    _check_comparable(a, b)
+    check_comparable(a, b)
     common = np.intersect1d(a.id, b.id)
     notes = tuple(_notes(a, b, len(common)))
     anytime = any(r.manifest is not None and r.manifest.until_clear for r in (a, b))
     a = a.only(np.isin(a.id, common))
     b = b.only(np.isin(b.id, common))
     radii = _radii(a, b, radius)
-    differences = tuple(
-        _difference(
-            a,
-            b,
-            radius,
-            margin=margin,
-            confidence=confidence,
-            alpha=alpha / len(radii),
-            anytime=anytime,
-        )
-        for radius in radii
-    )
+    settings = {"margin": margin, "confidence": confidence, "alpha": alpha / len(radii)}
+    differences = tuple(_difference(a, b, r, **settings, anytime=anytime) for r in radii)
     average = None
     curve = None
-    most_of_a = a.largest_radius
-    most_of_b = b.largest_radius
-    is_bounded = most_of_a is not None and most_of_b is not None
+    limits = (a.largest_radius, b.largest_radius)
     gained = b.radius * b.correct - a.radius * a.correct
     is_measured = a.decided_radii is None and b.decided_radii is None
     # If no input differs, neither an average nor a band would tell what other inputs could show.
     if is_measured and len(common) > 1 and np.any(gained):
         average = paired.mean_interval(gained, alpha=alpha)
-        if most_of_a is not None and most_of_b is not None:
-            limits = (-most_of_a, most_of_b)
-            average = paired.bounded_mean_interval(gained, limits, alpha=alpha)
+        if limits[0] is not None and limits[1] is not None:
+            average = paired.bounded_mean_interval(gained, (-limits[0], limits[1]), alpha=alpha)
         curve = _curve(a, b, alpha)
-    return Comparison(a, b, differences, average, curve, notes, anytime, is_bounded)
+    return Comparison(a, b, differences, average, curve, notes, anytime, None not in limits)
 
 
 def _difference(
@@ -356,17 +339,16 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
         raise InvalidInput(
             "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
         )
-    for r in radii:
-        if decided is not None and r not in decided:
-            raise InvalidInput(
-                "undecided-radius",
-                "{a} and {b} cannot be compared at {radius:g}: choose among the radii that both "
-                "decide, {radii}",
-                a=a.name,
-                b=b.name,
-                radius=r,
-                radii=", ".join(f"{r:g}" for r in decided),
-            )
+    undecided = [r for r in radii if decided is not None and r not in decided]
+    if undecided:
+        raise _refusal(
+            "undecided-radius",
+            a,
+            b,
+            "at {radius:g}, choose among the radii that both decide, {radii}",
+            radius=undecided[0],
+            radii=", ".join(f"{r:g}" for r in decided or ()),
+        )
     return radii
 
 
@@ -390,7 +372,7 @@ def _refusal(code: str, a: Results, b: Results, why: str, **fields: Any) -> Inva
     )
 
 
-def _check_comparable(a: Results, b: Results) -> None:
+def check_comparable(a: Results, b: Results) -> None:
     """Refuse results that cannot be compared."""
     check_finished(a)
     check_finished(b)
@@ -504,130 +486,6 @@ def _notes(a: Results, b: Results, common: int) -> Iterator[str]:
             f"The plans differ ({first}; {second}), so the difference is not that of the models "
             "alone."
         )
-
-
-@dataclass(frozen=True)
-class AtRadius:
-    """The run that certifies most inputs at a radius.
-
-    Args:
-        radius: The radius r.
-        best: The name of the run.
-        share: Its certified accuracy.
-        as_good: Other runs that differ from it by no more than chance (95% at all radii together,
-            paired on the inputs), with their shares.
-    """
-
-    radius: float
-    best: str
-    share: float
-    as_good: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """The run to take.
-
-    Args:
-        run: Its name.
-        radii: What is best at each radius. Radii at which no run certifies anything are left out.
-        alpha: The probability that any certificate of one input is wrong, over all runs.
-        inputs: The number of inputs.
-    """
-
-    run: str
-    radii: tuple[AtRadius, ...]
-    alpha: float
-    inputs: int
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why, in sentences."""
-        good = [at for at in self.radii if self.run == at.best or self.run in at.as_good]
-        others = [at for at in self.radii if at not in good]
-        where = f"{len(good)} of {len(self.radii)} radii" if others else "every radius"
-        where += f" ({_listed(good)})"
-        return [
-            f"Take {self.run}: at {where}, no other run certifies more inputs beyond chance.",
-            *(
-                f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}."
-                for at in others
-            ),
-            *self._chance(good),
-            "This depends on the radii: ask for those that matter to you. It was chosen on these "
-            "inputs: for figures without selection, certify other inputs. The certificates that "
-            f"all runs give to one input hold together with probability {1 - self.alpha:g}.",
-        ]
-
-    def _chance(self, good: Sequence[AtRadius]) -> Iterator[str]:
-        """Which differences these inputs do not show."""
-        rivals = {name for at in good for name in (at.best, *at.as_good)} - {self.run}
-        for rival in sorted(rivals):
-            alike = [at for at in good if rival == at.best or rival in at.as_good]
-            ahead = [at for at in alike if _share(at, rival) > _share(at, self.run)]
-            more = f", although {rival} certifies more of them at {_listed(ahead)}" if ahead else ""
-            yield (
-                f"Chance may explain the difference to {rival} at {_listed(alike)}: "
-                f"these {self.inputs:,} inputs do not tell them apart{more}."
-            )
-
-    def plain(self) -> dict[str, Any]:
-        """The recommendation as a dictionary for JSON."""
-        return {"run": self.run, "reasons": self.reasons, "radii": [vars(at) for at in self.radii]}
-
-
-def recommend(
-    results: Sequence[Source], *, radii: Sequence[float] | None = None
-) -> Recommendation | None:
-    """The run that is best, or as good as the best within chance, at most radii.
-
-    With a tie, the one with larger ACR is recommended.
-
-    Args:
-        results: Runs that `compare` would compare, on the same inputs, or their folders.
-        radii: The radii r at which certified accuracy counts. Default: those of `table`.
-
-    Returns:
-        The recommendation; None if no input is certified for its label.
-    """
-    runs = collect(results)
-    if not any(run.labelled for run in runs):
-        return None
-    if any(not np.array_equal(run.id, runs[0].id) for run in runs):
-        raise InvalidInput(
-            "other-inputs", "the runs have different inputs, so they cannot be compared"
-        )
-    for run in runs:
-        _check_comparable(runs[0], run)
-    if radii is None:
-        radii = usual_radii(runs)
-    alpha = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
-    compared = [_best_at(runs, float(radius), alpha) for radius in radii]
-    shown = tuple(at for at in compared if at.share > 0)
-    if not shown:
-        return None
-
-    def rank(run: Results) -> tuple[int, float]:
-        return sum(run.name == at.best or run.name in at.as_good for at in shown), run.acr
-
-    alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
-    return Recommendation(max(runs, key=rank).name, shown, alpha, len(runs[0]))
-
-
-def _best_at(runs: Sequence[Results], radius: float, alpha: float) -> AtRadius:
-    certified = [run.certified([radius])[:, 0] for run in runs]
-    shares = [float(values.mean()) for values in certified]
-    best, good = metrics.best_of(certified, alpha=alpha)
-    as_good = {runs[place].name: shares[place] for place in good if place != best}
-    return AtRadius(radius, runs[best].name, shares[best], as_good)
-
-
-def _share(at: AtRadius, run: str) -> float:
-    return at.share if run == at.best else at.as_good[run]
-
-
-def _listed(radii: Sequence[AtRadius]) -> str:
-    return ", ".join(f"{at.radius:g}" for at in radii)
 
 
 def _signed(difference: float) -> str:

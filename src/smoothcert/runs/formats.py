@@ -42,7 +42,7 @@ from smoothcert.runs.results import (
     usual_radii,
 )
 from smoothcert.runs.run import open_run
-from smoothcert.runs.words import all_together
+from smoothcert.runs.words import all_together, what_to_deploy
 from smoothcert.statistics.metrics import round_down
 
 Source: TypeAlias = Results | str | Path
@@ -435,6 +435,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
         "caveat": caveat,
         "text": _markdown_text,
         "all_together": all_together,
+        "what_to_deploy": what_to_deploy,
     }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(r=results, rows=rows, **values).encode()

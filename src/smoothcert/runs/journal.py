@@ -1,9 +1,9 @@
 """The journal of a run: certificates and manifest in one SQLite database.
 
-Every certificate is a transaction. (With many workers, certificates that arrive together share a transaction.) However
-the process ends, all committed certificates stay. A transaction is flushed to disk, unless another one was flushed a
-moment before: a power cut can lose the certificates of that moment, and the run draws them again. Other processes can
-read the journal during the run.
+Every certificate is a transaction. (With many workers, certificates that arrive together share a
+transaction.) However the process ends, all committed certificates stay. A transaction is flushed to
+disk, unless another one was flushed a moment before: a power cut can lose the certificates of that
+moment, and the run draws them again. Other processes can read the journal during the run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _DECLARED = ",\n    ".join(
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
-# WAL allows readers during a run. The tables are made together, so that nobody finds only some of them.
+# WAL allows readers during a run. The tables are made together, so that nobody finds only some of
+# them.
 _SETUP = f"""
 PRAGMA journal_mode = WAL;
 BEGIN IMMEDIATE;
@@ -78,7 +79,8 @@ class Attack(NamedTuple):
     """The attack on one input.
 
     Args:
-        distance: The length of the smallest change that alters the answer; infinite if none was found.
+        distance: The length of the smallest change that alters the answer; infinite if none was
+            found.
         prediction: The answer to the changed input.
         changed: The changed input, in float32.
     """
@@ -92,7 +94,8 @@ class Attack(NamedTuple):
 class Journal:
     """The journal in a run's folder; use it as a context manager.
 
-    A new journal goes away again if a mistake of the user ends the run before its first certificate.
+    A new journal goes away again if a mistake of the user ends the run before its first
+    certificate.
 
     Args:
         folder: The run's folder.
@@ -115,7 +118,8 @@ class Journal:
             try:
                 self._connect("mode=ro", _PROBE)
             except sqlite3.OperationalError:
-                # Readers of a WAL file also write a little. Without permission, an idle file can still be read.
+                # Readers of a WAL file also write a little. Without permission, an idle file can
+                # still be read.
                 if Path(f"{self.path}-wal").exists():
                     raise
                 self._connect("mode=ro&immutable=1", _PROBE)
@@ -123,8 +127,9 @@ class Journal:
     def _connect(self, mode: str, script: str) -> None:
         """Open a connection and run a script on it.
 
-        If the script fails, the connection is closed at once. While a connection is open, SQLite uses the index of the
-        WAL file that a dead writer left behind, and readers could miss the last certificate.
+        If the script fails, the connection is closed at once. While a connection is open, SQLite
+        uses the index of the WAL file that a dead writer left behind, and readers could miss the
+        last certificate.
         """
         db = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None
@@ -167,8 +172,8 @@ class Journal:
         Args:
             certificate: The certificate.
             entries: The entries.
-            own_plan: Whether its plan may differ from that of the manifest, as with a budget, and has to be recorded.
-                It replaces a certificate of an earlier plan.
+            own_plan: Whether its plan may differ from that of the manifest, as with a budget, and
+                has to be recorded. It replaces a certificate of an earlier plan.
         """
         c = certificate
         looks = json.dumps(
@@ -196,7 +201,7 @@ class Journal:
         )
 
     def keep_plans(self, plan: Plan) -> None:
-        """Record the plan of the manifest, which is about to change, with all certificates that rest on it."""
+        """Record the plan of the manifest, which will change, with all certificates of it."""
         with self.transaction():
             self._db.execute(
                 "UPDATE certificates SET plan = ? WHERE plan IS NULL", (json.dumps(describe(plan)),)
@@ -266,7 +271,7 @@ class Journal:
             self._db.executemany("INSERT OR REPLACE INTO attacks VALUES (?, ?, ?, ?, ?)", rows)
 
     def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
-        """The settings of the attacks in one norm, and the distances by id; None if there are none."""
+        """The settings of the attacks in one norm, and the distances by id; None without any."""
         with self._errors("read"):
             recorded = self._db.execute(
                 "SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)

@@ -22,9 +22,10 @@ from typing import (
     is_typeddict,
 )
 
-from smoothcert._agreement import Answer, same_answers, same_data
+from smoothcert._answers import Answer, same_answers
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import VERSION
@@ -39,20 +40,28 @@ _SHOWN = 80
 DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 """What reading a damaged entry raises."""
 _NOT_SETTINGS = (
-    *(
-        "answers",
-        "weights",
-        "batch",
-        "compile",
-        "forwarded",
-        "started",
-        "finished",
-        "circumstances",
-        "shard",
-    ),
-    *("values", "spending", "until_clear", "unreadable", "copies", "in_memory"),
+    "answers",
+    "weights",
+    "batch",
+    "compile",
+    "forwarded",
+    "started",
+    "finished",
+    "circumstances",
+    "shard",
+    "values",
+    "spending",
+    "until_clear",
+    "unreadable",
+    "copies",
+    "in_memory",
 )
-"""What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
+"""What may differ when a run is continued.
+
+Batch and compilation are compared when the classifier is prepared.
+"""
+_DRAWING = ("model", "weights_hash", "seed", "device", "dtype", "settings", "drawing", "noise")
+"""What decides about votes, beside the data, the denoiser and the answers of the model."""
 
 
 Simple: TypeAlias = bool | int | float | str | None
@@ -97,7 +106,8 @@ class Manifest:
         seed: The key of the noise.
         device: The kind of device.
         dtype: The number format of the classifier.
-        compile: How the classifier is made fast, such as "stages" or "none"; empty until it is prepared.
+        compile: How the classifier is made fast, such as "stages" or "none"; empty until it is
+            prepared.
         weights_hash: The hash of its weights, None if it has none.
         answers: The answers of the classifier to a few fixed noisy inputs.
         weights: The file with the weights, None if the user named none.
@@ -107,16 +117,22 @@ class Manifest:
         finished: When it was complete; None until then.
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
-        denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
+        denoiser: Name, hash and description of the denoiser in front of the classifier, if there is
+            one.
         drawing: The version of how noise is drawn (`noises.base.VERSION`).
         settings: Further settings of the subject, by name.
-        values: The smallest and the largest value of the inputs that were certified; None if they are not known.
-        budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
-        spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
+        values: The smallest and the largest value of the inputs that were certified; None if they
+            are not known.
+        budget: The budget of the run, and the settings of the plan that it may change; None without
+            a budget.
+        spending: How far the budget is spent, and the inputs and the plan of the block that is
+            being certified.
         until_clear: Whether inputs were added until the difference from another run was clear.
-        unreadable: Inputs that could not be read. They are left out unless they are asked for again.
+        unreadable: Inputs that could not be read. They are left out unless they are asked for
+            again.
         copies: Inputs that are copies of earlier ones. They are no evidence about other inputs.
-        in_memory: What the user had in memory, so that the name of the data does not lead to it: "data" or "labels".
+        in_memory: What the user had in memory, so that the name of the data does not lead to it:
+            "data" or "labels".
     """
 
     model: str
@@ -168,12 +184,16 @@ class Manifest:
         if self.budget is None:
             return self.plan
         requested = {"samples": self.budget["ceiling"], "pilot": self.budget["pilot"], "price": 0.0}
-        names = requested.keys() & {field.name for field in fields(self.plan)}  # type: ignore[arg-type]
-        return replace(self.plan, **{name: requested[name] for name in names})  # type: ignore[type-var]
+        names = requested.keys() & {f.name for f in fields(self.plan)}  # type: ignore[arg-type]
+        changes = {name: requested[name] for name in names}
+        return replace(self.plan, **changes)  # type: ignore[type-var]
 
     @property
     def compile_request(self) -> str:
-        """The `compile` that makes the classifier run in the same way again: "fast" uses stage kernels by itself."""
+        """The `compile` with which the classifier runs in the same way again.
+
+        "fast" uses stage kernels by itself.
+        """
         return "fast" if self.compile == "stages" else self.compile or "auto"
 
     def plain(self) -> dict[str, Any]:
@@ -197,7 +217,8 @@ class Manifest:
         needed = [
             f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
         ]
-        if missing := [key for key in needed if values.get(key) is None]:
+        missing = [key for key in needed if values.get(key) is None]
+        if missing:
             raise InvalidInput(
                 "incomplete-manifest",
                 "{where} is damaged: its manifest has no {entry}",
@@ -214,56 +235,55 @@ class Manifest:
         return cls(**entries)
 
     def differences(self, recorded: Manifest, *, also: Sequence[str] = ()) -> list[str]:
-        """What keeps this manifest from continuing a recorded run: every setting that differs, in words.
+        """Every setting that keeps this manifest from continuing a recorded run, in words.
 
-        A model or data set with the same content may have another name, because users move files. The inputs may be
-        more than before, or fewer. `also` names what may differ otherwise.
+        The inputs may be more than before, or fewer. `also` names what is compared as well.
         """
-        now, there = (
-            {**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain())
+        ignored = {"settings", *_NOT_SETTINGS}.difference(also) | self._alike(recorded)
+        there, now = (
+            {name: value for name, value in values.items() if name not in ignored}
+            for values in (
+                {**manifest.settings, **manifest.plain()} for manifest in (recorded, self)
+            )
         )
-        ignored = set(_NOT_SETTINGS).difference(also)
-        if now["weights_hash"] and now["weights_hash"] == there["weights_hash"]:
-            ignored.add("model")
-        if same_data(self.data_hash, recorded.data_hash):
-            ignored |= {"data", "data_hash"}
-        if self.denoiser is None or recorded.denoiser is None:
-            for values in (now, there):
-                values["denoiser"] = values["denoiser"] and values["denoiser"]["name"]
-        elif self.denoiser["hash"] == recorded.denoiser["hash"]:
-            ignored.add("denoiser")
-        if self.settings.get("stochastic") != recorded.settings.get("stochastic"):
-            ignored.add("weights_hash")  # it differs for this reason
-        before, wanted = set(recorded.ids), set(self.ids)
-        if before <= wanted or wanted <= before:
-            ignored.add("ids")
-        now, there = (
-            {k: v for k, v in values.items() if k not in ignored} for values in (now, there)
-        )
-        found = differences(there, now)
-        if not found and not same_answers(recorded.answers, self.answers):
-            found = ["what the model answers to the same inputs (has its code changed?)"]
-        return found
+        differing = differences(there, now)
+        if not differing and not same_answers(recorded.answers, self.answers):
+            return ["what the model answers to the same inputs (has its code changed?)"]
+        return differing
+
+    def _alike(self, recorded: Manifest) -> set[str]:
+        """Entries that may differ from those of a recorded run.
+
+        A model or data set with the same content may have another name, because users move files.
+        """
+        before = set(recorded.ids)
+        wanted = set(self.ids)
+        stochastic = [manifest.settings.get("stochastic") for manifest in (self, recorded)]
+        same_weights = self.weights_hash == recorded.weights_hash
+        reasons = {
+            "ids": before <= wanted or wanted <= before,
+            "model": same_weights and bool(self.weights_hash),
+            "data": same_data(self.data_hash, recorded.data_hash),
+            "data_hash": same_data(self.data_hash, recorded.data_hash),
+            "denoiser": hash_of(self.denoiser) == hash_of(recorded.denoiser),
+            "weights_hash": stochastic[0] != stochastic[1],  # it differs for this reason
+        }
+        return {name for name, is_alike in reasons.items() if is_alike}
 
     def same_draws(self, other: Manifest) -> bool:
         """Whether both runs have the same votes for the same samples."""
+        same_settings = all(getattr(self, name) == getattr(other, name) for name in _DRAWING)
+        return (
+            same_settings
+            and hash_of(self.denoiser) == hash_of(other.denoiser)
+            and same_data(self.data_hash, other.data_hash)
+            and same_answers(self.answers, other.answers)
+        )
 
-        def draws(m: Manifest) -> tuple[Any, ...]:
-            same = (
-                m.model,
-                m.weights_hash,
-                m.seed,
-                m.device,
-                m.dtype,
-                m.settings,
-                m.drawing,
-                m.noise,
-            )
-            return (*same, m.denoiser and m.denoiser["hash"])
 
-        if not same_data(self.data_hash, other.data_hash):
-            return False
-        return draws(self) == draws(other) and same_answers(self.answers, other.answers)
+def hash_of(denoiser: Mapping[str, str] | None) -> str | None:
+    """The hash of a denoiser's weights; None without a denoiser."""
+    return None if denoiser is None else denoiser["hash"]
 
 
 def unreadable_entry(where: object, entry: str, error: Exception) -> InvalidInput:
@@ -340,7 +360,8 @@ def _check_shard(shard: str) -> None:
 
 
 def _check_denoiser(denoiser: Mapping[str, str]) -> None:
-    if missing := {"name", "hash", "description"} - denoiser.keys():
+    missing = {"name", "hash", "description"} - denoiser.keys()
+    if missing:
         raise ValueError(f"it has no {min(missing)}")
 
 
@@ -377,7 +398,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
-    """Write evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable."""
+    """Evenly spaced ids as first, last and step: a manifest of 50,000 inputs stays readable."""
     if len(ids) > 2 and len({b - a for a, b in pairwise(ids)}) == 1:
         return {"first": ids[0], "last": ids[-1], "step": ids[1] - ids[0]}
     return list(ids)
@@ -398,15 +419,8 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
         spaced = range(first, last + (1 if step > 0 else -1), step)
         if len(spaced) > MOST_INPUTS:
             raise ValueError(f"its ids are damaged: {len(spaced):,} inputs")
-        found = list(spaced)
-    elif isinstance(ids, (list, tuple)) and set(map(type, ids)) <= {int}:
-        found = list(ids)
-    else:
-        raise TypeError("its ids are damaged: they are not numbers")
-    if (
-        min(found, default=0) < 0
-        or max(found, default=0) >= _ABOVE_INTEGERS
-        or len(set(found)) < len(found)
-    ):
-        raise ValueError("its ids are damaged: they are not different numbers from 0 on")
-    return found
+        return list(spaced)
+    check_type(ids, list[int])
+    if len(set(ids)) < len(ids):
+        raise ValueError("its ids are damaged: one of them is repeated")
+    return list(ids)

@@ -1,11 +1,12 @@
-"""Merge the runs of several jobs, such as a job array in which each job certifies a part of the inputs."""
+"""Merge the runs of several jobs, each of which certified a part of the inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ _MOST_NAMED = 5
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:
     """Make one run with the certificates of several runs, which stay unchanged.
 
-    The runs must have the same settings and different inputs. Missing certificates are an error, unless `partial` is
-    true. Then `certify` without `shard` can complete the merged run.
+    The runs must have the same settings and different inputs. Missing certificates are an error,
+    unless `partial` is true. Then `certify` without `shard` can complete the merged run.
 
     Args:
         runs: The runs or their folders.
@@ -31,7 +32,8 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         partial: Whether to merge although certificates are missing.
 
     Raises:
-        InvalidInput: The runs do not belong together, an input is in two of them, or certificates are missing.
+        InvalidInput: The runs do not belong together, an input is in two of them, or certificates
+            are missing.
     """
     if isinstance(runs, (str, Path, Run)):
         runs = [runs]
@@ -132,23 +134,30 @@ def _merged(runs: Sequence[Run]) -> Manifest:
     """The manifest of the merged run."""
     manifests = [run.manifest for run in runs]
     first = manifests[0]
-    finished = [m.finished for m in manifests if m.finished]
-    values = [m.values for m in manifests if m.values]
-    joined_values = None
-    if len(values) == len(runs):
-        joined_values = (min(low for low, _ in values), max(high for _, high in values))
+    started = _known([m.started for m in manifests])
+    finished = _known([m.finished for m in manifests])
+    values = np.array(_known([m.values for m in manifests]))
     return replace(
         first,
-        ids=tuple(sorted({id for m in manifests for id in m.ids})),
+        ids=_union([m.ids for m in manifests]),
         forwarded=sum(m.forwarded for m in manifests),
-        started=min((m.started for m in manifests if m.started), default=None),
-        finished=max(finished) if len(finished) == len(manifests) else None,
+        started=min(started, default=None),
+        finished=max(finished, default=None),
         circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
         shard=None,
-        values=joined_values,
+        values=(float(values.min()), float(values.max())) if len(values) else None,
         until_clear=any(m.until_clear for m in manifests),
-        unreadable=tuple(sorted({id for m in manifests for id in m.unreadable})),
+        unreadable=_union([m.unreadable for m in manifests]),
     )
+
+
+def _known(entries: list[Any]) -> list[Any]:
+    """The entries of all runs; none if one run lacks it."""
+    return [] if None in entries else entries
+
+
+def _union(parts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sorted(set(chain(*parts))))
 
 
 def _listed(ids: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from rich.table import Column
 
 from smoothcert.errors import InvalidInput, SmoothcertWarning, first_line, number_of
 from smoothcert.plans import Certificate
+from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.runs.words import summary
 from smoothcert.statistics.metrics import round_down
@@ -276,18 +277,24 @@ def _bar(total: int) -> Bar:
 class Tracker(_Periodic):
     """Base of all trackers, which report figures to another program, as experiment trackers are.
 
-    A tracker works beside the usual display. If it raises an error, the run continues without it,
-    with a warning. A subclass overrides `open`, `log` and `finish`.
+    A tracker works beside the usual display. If it cannot be opened, the run is refused before its
+    first sample. If it raises an error later, the run continues without it: there is a warning,
+    `failed` is true, and the exit code of the command line is 4. A subclass overrides `open`, `log`
+    and `finish`.
 
     Args:
         every: Seconds between reports.
     """
 
+    failed: bool = False
+    """Whether the tracker raised an error, so that it did not get all figures."""
+
     def open(self, settings: dict[str, Any]) -> None:
         """Called at the beginning.
 
         Args:
-            settings: Model, data, noise, plan and seed, as text or numbers.
+            settings: Model and hash of its weights, data, noise, plan, seed and further settings,
+                as text or numbers.
         """
 
     def log(self, figures: dict[str, float], *, step: int) -> None:
@@ -295,19 +302,29 @@ class Tracker(_Periodic):
 
         Args:
             figures: Values by name: inputs, samples, samples_per_second, samples_saved, acr (if
-                labels are known), and at the end average_samples and abstained.
+                labels are known), and at the end average_samples, abstained and certified accuracy
+                by radius, as in "certified_accuracy/0.25".
             step: The number of certified inputs.
         """
 
     def finish(self) -> None:
         """Called when the run is complete."""
 
+    def report(self, run: Run) -> None:
+        """Called before `finish` with the complete run, to report more than figures.
+
+        Args:
+            run: The run.
+        """
+
     def begin(self, run: Run, *, total: int) -> None:
         super().begin(run, total=total)
         manifest = run.manifest
         settings = {
             "model": manifest.classifier,
+            "weights_hash": manifest.weights_hash or "none",
             "data": manifest.data,
+            "data_hash": manifest.data_hash,
             "noise": str(manifest.noise),
             "plan": str(manifest.plan),
             "alpha": manifest.plan.alpha,
@@ -316,8 +333,18 @@ class Tracker(_Periodic):
             "device": manifest.device,
             "inputs": total,
             "run": str(run.path),
+            **manifest.settings,
         }
-        self.open(settings)
+        try:
+            self.open(settings)
+        except Exception as error:
+            raise InvalidInput(
+                "tracker-not-opened",
+                "{tracker} cannot be opened: {error}: {why}; nothing was certified",
+                tracker=type(self).__name__,
+                error=type(error).__name__,
+                why=first_line(error),
+            ) from error
 
     def show(self) -> None:
         pace = self._pace
@@ -341,14 +368,19 @@ class Tracker(_Periodic):
         }
         if run.labelled:
             figures["acr"] = run.acr
+            radii = usual_radii([run])
+            for radius, share in zip(radii, run.certified_accuracy(radii).tolist(), strict=True):
+                figures[f"certified_accuracy/{radius:g}"] = share
         self.log(figures, step=len(run))
+        self.report(run)
         self.finish()
 
 
 class Several(Progress):
     """Passes every call to several displays and trackers.
 
-    If a tracker raises an error, it is removed with a warning, and the run continues.
+    If a tracker raises an error after its begin, it is removed with a warning, and the run
+    continues.
 
     Args:
         members: The displays and trackers.
@@ -359,7 +391,8 @@ class Several(Progress):
         self.command = any(member.command for member in members)
 
     def begin(self, run: Run, *, total: int) -> None:
-        self._call_each(lambda member: member.begin(run, total=total))
+        for member in self._members:
+            member.begin(run, total=total)
 
     def say(self, message: str) -> None:
         self._call_each(lambda member: member.say(message))
@@ -384,6 +417,7 @@ class Several(Progress):
                 if not isinstance(member, Tracker):
                     raise
                 self._members.remove(member)
+                member.failed = True
                 problem = SmoothcertWarning(
                     "tracker-failed",
                     "{tracker} gets no more figures, because it raised {error}: {why}; "

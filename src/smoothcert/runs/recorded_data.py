@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smoothcert._agreement import same_data
 from smoothcert.data import Dataset, load_dataset
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.runs.manifest import Manifest
 

@@ -240,7 +240,7 @@ class Results:
 
     @property
     def tried(self) -> int:
-        """All inputs that could get a wrong certificate: also those without one, unfinished or unreadable."""
+        """How many inputs could get a wrong certificate, also unfinished and unreadable ones."""
         return self.asked + self.left_out
 
     @property
@@ -255,7 +255,7 @@ class Results:
 
     @cached_property
     def largest_radius(self) -> float | None:
-        """The radius of unanimous votes at the ceiling, which no radius exceeds; None if it is unknown or infinite."""
+        """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
         plan = self.certified_by
         if plan is None or self.noise is None:
             return None
@@ -433,7 +433,7 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
 
 
 def p_correct(results: Results) -> NDArray[np.float64]:
-    """`p` where it is the share of votes for the label, and 0 where another class or none is certified.
+    """`p` where it is about the label, and 0 where another class or none is certified.
 
     Without any labels, this is `p` itself.
     """
@@ -477,7 +477,7 @@ def least_certificate(
 
 
 def certified_radii(results: Results) -> dict[str, float] | None:
-    """The smallest, median and mean radius of the inputs that have a certificate, if any has one."""
+    """The smallest, median and mean radius of the inputs that have a certificate, if any."""
     radii = results.radius[~results.abstained]
     if not len(radii):
         return None
@@ -489,7 +489,7 @@ def certified_radii(results: Results) -> dict[str, float] | None:
 
 
 def check_finished(results: Results) -> None:
-    """Refuse results whose certified accuracy is unknown: inputs are left, or labels are missing."""
+    """Refuse results without certified accuracy: inputs are left, or labels are missing."""
     if not len(results) or len(results) < results.asked:
         raise InvalidInput(
             "not-finished",

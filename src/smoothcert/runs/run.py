@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,6 +84,23 @@ def open_run(path: Run | str | Path) -> Run:
     return Run(
         path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path
     )
+
+
+def check_has_certificates(run: Run, ids: Iterable[int] = ()) -> None:
+    """Refuse a run without certificates, or without those of these inputs."""
+    if not len(run):
+        raise InvalidInput("no-certificates", "{run} has no certificates yet", run=run.path)
+    missing = sorted(set(ids).difference(run.id.tolist()))
+    if missing:
+        raise InvalidInput(
+            "no-certificate",
+            "{run} has no certificate of input {id}; it has {count}, for inputs {first} to {last}",
+            run=run.path,
+            id=missing[0],
+            count=len(run),
+            first=run.id.min(),
+            last=run.id.max(),
+        )
 
 
 def folder_of(run: Results | str | Path) -> Path:

@@ -9,11 +9,16 @@ from smoothcert.errors import number_of
 from smoothcert.noises import Noise
 from smoothcert.plans import Price
 from smoothcert.plans.coverage import caveat
+from smoothcert.plans.follow import unanimous
+from smoothcert.plans.top_class import TopClass
 from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import most_wrong, round_down
 
 _MOST_RADII = 5
+_VOTE = "What is guaranteed is the vote. The network alone has no certificate."
+_PREDICTED = TopClass(samples=1_000, alpha=0.001)
+"""The defaults of `Smoothed.predict`."""
 
 
 def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
@@ -91,6 +96,40 @@ def all_together(results: Results) -> str:
     has = "has" if count == 1 else "have"
     inputs = f"of these {results.tried:,} inputs"
     return f"{inputs}, at most {count:,} {has} a wrong certificate, with probability {probability}"
+
+
+def guaranteed(runs: Sequence[Results]) -> str:
+    """What the certificates of these runs are about, and what has to be deployed."""
+    return f"{_VOTE} {what_to_deploy(runs)}"
+
+
+def what_to_deploy(runs: Sequence[Results]) -> str:
+    """What keeps the guarantee of these runs, and what it costs; with their names if it differs."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(_deployed(run), []).append(run.name)
+    if len(names) == 1:
+        return f"{_deployed(runs[0])}."
+    return " ".join(f"{deployed} ({', '.join(of)})." for deployed, of in names.items())
+
+
+def _deployed(run: Results) -> str:
+    """What keeps the guarantee of a run, and what it costs per request."""
+    if run.noise is None:
+        return "To keep it, deploy the vote over noisy copies"
+    number_format = ""
+    if run.manifest is not None and run.manifest.dtype:
+        number_format = f" and the number format {run.manifest.dtype}"
+    passes = run.noise.outcomes
+    cost = f"A request costs {passes} forward passes instead of one"
+    if passes is None:
+        least = unanimous(_PREDICTED, run.noise).spent
+        cost = (
+            f"A request with clear votes costs {least} forward passes instead of one; others cost "
+            "more, up to the ceiling that you give"
+        )
+    how = f"deploy Smoothed.predict with the noise {run.noise.short}{number_format}"
+    return f"To keep it, {how}. {cost}"
 
 
 def caveat_of_budget(results: Results) -> str | None:

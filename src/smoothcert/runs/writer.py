@@ -144,7 +144,7 @@ class RunWriter:
         self.record(unreadable=tuple(sorted({*self.manifest.unreadable, id})))
 
     def finish(self) -> None:
-        """Record the inputs of the run and, if all have their certificates, when it was finished."""
+        """Record the inputs of the run and, if all have certificates, when it was finished."""
         finished = None
         if not self.left(self.manifest.ids):
             finished = self.manifest.finished or _now()
@@ -235,7 +235,8 @@ def _check_same_settings(wanted: Manifest, recorded: Manifest, folder: Path) -> 
     differing = [name for name in differing if not name.startswith("plan.earlier")] or differing
     hint = ""
     if differing and all(name.startswith(("plan.samples", "plan.radii")) for name in differing):
-        hint = f" ({_plan_that_goes_on(wanted.plan)} goes on with more samples, or with radii above its largest)"
+        plan = _plan_that_goes_on(wanted.plan)
+        hint = f" ({plan} goes on with more samples, or with radii above its largest)"
     check_settings(folder, differing, what="run", hint=hint)
 
 

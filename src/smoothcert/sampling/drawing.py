@@ -30,8 +30,17 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Ablation, Brightness, Discrete, Splitting, Translation
-from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
+from smoothcert.noises import (
+    Ablation,
+    Blur,
+    Brightness,
+    Contrast,
+    ContrastBrightness,
+    Discrete,
+    Splitting,
+    Translation,
+)
+from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw, Shape
 from smoothcert.noises.patches import PatchNoise
 from smoothcert.noises.rounded_normal import thresholds
 from smoothcert.sampling.grid_noise import grid_noise
@@ -57,6 +66,7 @@ _GRID_TAIL_PER_RATIO = 1e-6
 """On a grid, float32 is off by less than .01 where 1 - |u| is above both of these."""
 _TRUSTED_DISTANCE = 0.48
 """On a grid, float32 decides a number that is at most this far from it."""
+_LARGEST_WORD = 2**63 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """The step of SplitMix64: 2^64 divided by the golden ratio."""
 
@@ -74,7 +84,7 @@ class Drawer(ABC):
     words = 1
     """64-bit words that one sample takes."""
 
-    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Any, shape: Shape) -> None:
         self.draw = draw
         self.shape = shape
         self.size = prod(shape)
@@ -105,7 +115,7 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
     return register
 
 
-def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
+def drawer_for(draw: Draw, shape: Shape) -> Drawer:
     """The drawer of a description."""
     kinds: tuple[type, ...] = (type(draw),)
     if isinstance(draw, OwnDraw):  # a user's noise may be a subclass
@@ -125,7 +135,7 @@ def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
 class _HalfWords(Drawer):
     """Base of drawers that take 32 bits for each number."""
 
-    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Any, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.words = (self.size + 1) // 2
 
@@ -226,19 +236,73 @@ class _AdditiveGrid(_HalfWords):
         return noisy
 
 
+def _fraction(word: Tensor) -> Tensor:
+    """A uniform number on (0, 1) in float64 from 63 of the 64 bits, exact to 53 bits next to 0."""
+    if word.device.type == "mps":  # which has no float64
+        word = word.cpu()
+    return ((word & _LARGEST_WORD).double() + 0.5) * 2.0**-63
+
+
+def _normal(word: Tensor, sigma: float) -> Tensor:
+    """A normal number in float64, with the sign of a word and its other bits.
+
+    The standard deviation is larger by `OUTWARD`.
+    """
+    size: Tensor = torch.special.ndtri(_fraction(word ^ (word >> 63) ^ _LARGEST_WORD) / 2).neg()
+    return OUTWARD * sigma * size.copysign(word.to(size.device).double() + 0.5)
+
+
+class _OneNumber(Drawer):
+    """Base of drawers that change all values by the same numbers."""
+
+    def for_rows(self, numbers: Tensor, x: Tensor) -> Tensor:
+        """A number for each row, so that it can be combined with the values."""
+        return numbers.float().to(x.device).view(-1, *[1] * len(self.shape))
+
+
 @draws(Brightness)
-class _Brightness(Drawer):
+class _Brightness(_OneNumber):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        word = words[:, 0]
-        if word.device.type == "mps":  # which has no float64
-            word = word.cpu()
-        # How far |u| is from 1, in units of 2^-63.
-        beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)
-        size = torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64).neg()
-        z = size.copysign(word.double() + 0.5)
-        shift = (OUTWARD * self.draw.sigma * z).float().to(x.device)
-        noisy: Tensor = x + shift.view(-1, *[1] * len(self.shape))
-        return noisy
+        return x + self.for_rows(_normal(words[:, 0], self.draw.sigma), x)
+
+
+@draws(Contrast)
+class _Contrast(_OneNumber):
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        return x * self.for_rows(_normal(words[:, 0], self.draw.sigma).exp(), x)
+
+
+@draws(ContrastBrightness)
+class _ContrastBrightness(_OneNumber):
+    words = 2
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        factor = self.for_rows(_normal(words[:, 0], self.draw.sigma).exp(), x)
+        return factor * (x + self.for_rows(_normal(words[:, 1], self.draw.sigma), x))
+
+
+@draws(Blur)
+class _Blur(Drawer):
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        squared_radius = _fraction(words[:, 0]).log().mul(-self.draw.scale)
+        return blurred(x, squared_radius).to(x)
+
+
+def blurred(x: Tensor, squared_radius: Tensor) -> Tensor:
+    """Pictures blurred by these squared radii, in float64; see `Blur`.
+
+    Args:
+        x: Pictures of shape (rows, ..., height, width) or (1, ..., height, width).
+        squared_radius: One for each row, in float64.
+    """
+    *_, height, width = x.shape
+    device = squared_radius.device
+    columns = _cosines(height, device)
+    rows = _cosines(width, device)
+    rate = _rates(height, device)[:, None] + _rates(width, device)
+    decay = torch.exp(-squared_radius.view(-1, *[1] * (x.ndim - 1)) * rate)
+    spectrum = columns @ x.to(device, torch.float64) @ rows.T
+    return columns.T @ (spectrum * decay) @ rows
 
 
 @draws(Translation)
@@ -261,7 +325,7 @@ class _Translation(Drawer):
 
 @draws(Splitting)
 class _Splitting(_HalfWords):
-    def __init__(self, draw: Splitting, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Splitting, shape: Shape) -> None:
         super().__init__(draw, shape)
         if draw.levels:
             self.enumerated = True
@@ -291,7 +355,7 @@ class _Splitting(_HalfWords):
 
 @draws(Ablation)
 class _Ablation(Drawer):
-    def __init__(self, draw: Ablation, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Ablation, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.mask_shape = shape
         if len(shape) >= 3:  # a pixel is kept with all of its channels
@@ -320,7 +384,7 @@ class _PatchNoise(Drawer):
 
 @draws(Discrete)
 class _Discrete(Drawer):
-    def __init__(self, draw: Discrete, shape: tuple[int, ...]) -> None:
+    def __init__(self, draw: Discrete, shape: Shape) -> None:
         super().__init__(draw, shape)
         self.words = self.size
         if draw.values > 2:
@@ -358,6 +422,22 @@ def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
     return mixed
+
+
+@lru_cache(maxsize=16)
+def _cosines(size: int, device: torch.device) -> Tensor:
+    """The orthonormal cosine transform of a picture that is reflected at its edges."""
+    order = torch.arange(size, dtype=torch.float64)
+    wave = torch.cos(math.pi / size * order[:, None] * (order + 0.5)) * math.sqrt(2 / size)
+    wave[0] = math.sqrt(1 / size)
+    return wave.to(device)
+
+
+@lru_cache(maxsize=16)
+def _rates(size: int, device: torch.device) -> Tensor:
+    """How fast each cosine coefficient falls with the squared radius."""
+    frequency = torch.arange(size, dtype=torch.float64) * (math.pi / size)
+    return (2 * torch.sin(frequency / 2).square()).to(device)
 
 
 # Constants stay on the device: a copy from the host would keep a training step from becoming a CUDA

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Additive, AdditiveGrid, Draw
+from smoothcert.noises.base import Additive, AdditiveGrid, Draw, Shape
 from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
 from smoothcert.sampling.grid_noise import grid_noise
 
@@ -62,7 +62,7 @@ class Stream(ABC):
         self.draw = draw
         self._drawer: Drawer | None = None
 
-    def drawer(self, shape: tuple[int, ...]) -> Drawer:
+    def drawer(self, shape: Shape) -> Drawer:
         """What turns random bits into noisy inputs of this shape."""
         if self._drawer is None or self._drawer.shape != shape:
             self._drawer = drawer_for(self.draw, shape)

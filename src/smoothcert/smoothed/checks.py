@@ -13,6 +13,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.fit import Fit
 from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.base import Shape
 from smoothcert.noises.gaussian import is_gaussian
 
 _GRID_ROUNDING = 2.0**-22
@@ -29,7 +30,7 @@ _SAME_SIGMA = 1e-6
 
 
 def check_shape(
-    classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str, fit: Fit | None = None
+    classifier: Classifier, noise: Noise, shape: Shape, name: str, fit: Fit | None = None
 ) -> None:
     """Refuse inputs with another number of channels; warn about another size.
 
@@ -71,7 +72,7 @@ def check_shape(
     )
 
 
-def _channels_hint(expected: tuple[int, ...], shape: tuple[int, ...]) -> str:
+def _channels_hint(expected: Shape, shape: Shape) -> str:
     """What to do about other channels."""
     if len(shape) < len(expected):
         return ": a batch of images has the shape (n, channels, height, width)"
@@ -83,7 +84,7 @@ def _channels_hint(expected: tuple[int, ...], shape: tuple[int, ...]) -> str:
     return f": {given} changes that inside of the classifier, and radii stay about the given input"
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _size(shape: Shape) -> str:
     """Height and width, as the setting `resize` takes them."""
     height, width = shape[-2:]
     return str(height) if height == width else f"{height}x{width}"

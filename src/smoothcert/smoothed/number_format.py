@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,9 @@ from torch import Tensor
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
 from smoothcert.errors import SmoothcertWarning, setting
-from smoothcert.models.outputs import LabelClassifier, SeededRows
+from smoothcert.models.base import Network
+from smoothcert.models.outputs import LabelClassifier
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 
@@ -64,7 +66,7 @@ class NumberFormat(NamedTuple):
 
 def settle_number_format(
     runtime: Runtime,
-    module: Callable[[Tensor], Any],
+    module: Network,
     inputs: Sequence[Tensor],
     *,
     classes: int,
@@ -124,7 +126,7 @@ def choose_format(
 @torch.inference_mode()
 def _compared(
     runtime: Runtime,
-    module: Callable[[Tensor], Any],
+    module: Network,
     inputs: Sequence[Tensor],
     classes: int,
     noise: Noise,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, prod
 
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import check_labels_of_form
+from smoothcert._agreement import Outputs, check_labels_of_form
 from smoothcert._user_errors import is_our_own, where_raised
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
@@ -30,11 +29,12 @@ from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothi
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.outputs import (
     LabelClassifier,
-    SeededRows,
     check_classifier,
     check_full_batch,
 )
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw, Noise, Transformed
+from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
@@ -68,10 +68,10 @@ class ReadySubject:
         pad: Whether batches are always full. Compiled code and CUDA graphs need that.
     """
 
-    classify: Callable[[Tensor], Tensor]
+    classify: Outputs
     runtime: Runtime
     noise: Noise
-    shape: tuple[int, ...]
+    shape: Shape
     classes: int
     seed: int
     pad: bool = True
@@ -100,16 +100,16 @@ class ReadySubject:
 
 
 def prepare(
-    module: Callable[[Tensor], Tensor],
+    module: Outputs,
     classes: int,
-    shape: tuple[int, ...],
+    shape: Shape,
     runtime: Runtime,
     say: Say = say_nothing,
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
     noisy: Tensor | None = None,
-) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+) -> tuple[Outputs, Runtime]:
     """Prepare a classifier for batches of one fixed shape.
 
     Args:
@@ -146,9 +146,9 @@ class _Preparation:
 
     def __init__(
         self,
-        module: Callable[[Tensor], Tensor],
+        module: Outputs,
         classes: int,
-        shape: tuple[int, ...],
+        shape: Shape,
         runtime: Runtime,
         say: Say,
         clock: SetupClock,
@@ -204,7 +204,7 @@ class _Preparation:
             self.classifier = LabelClassifier(form, self.classes)
             self.runtime = replace(self.runtime, compile="fast")
 
-    def fit(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def fit(self, noisy: Tensor | None) -> Outputs:
         """The classifier for full batches. A measured batch is halved until it fits into memory."""
         is_measured = not self.runtime.batch
         if is_measured:
@@ -236,7 +236,7 @@ class _Preparation:
                 batch = _fastest_batch(classify, self.shape, self.runtime)
         self.runtime = replace(self.runtime, batch=batch)
 
-    def _checked_form(self, noisy: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _checked_form(self, noisy: Tensor | None) -> Outputs:
         """The form of the classifier that runs, after a check of full batches."""
         on_cuda = self.runtime.torch_device.type == "cuda"
         # A random classifier gets its rows one at a time, so they have no neighbours.
@@ -260,9 +260,7 @@ class _Preparation:
             return form
 
 
-def _fastest_batch(
-    classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime
-) -> int:
+def _fastest_batch(classify: Outputs, shape: Shape, runtime: Runtime) -> int:
     """Double the batch size as long as that makes a row cheaper and the batch fits into memory.
 
     On CUDA, where every new size makes cuDNN choose its kernels again, only two sizes are timed.
@@ -285,9 +283,7 @@ def _fastest_batch(
     return batch
 
 
-def _doubling_pays(
-    classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime, batch: int
-) -> bool:
+def _doubling_pays(classify: Outputs, shape: Shape, runtime: Runtime, batch: int) -> bool:
     """Whether a batch of twice the size makes a row cheaper, and is not too slow.
 
     Each round times both sizes, one after the other, so that other load on the machine slows down
@@ -307,7 +303,7 @@ def _doubling_pays(
     return large_seconds <= min(worthwhile, _LONGEST_BATCH_SECONDS)
 
 
-def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
+def _batch_seconds(classify: Outputs, x: Tensor, repeats: int = 2) -> float:
     """The fastest of several passes, after one pass that loads kernels and allocates memory."""
     classify(x)
     synchronize(x.device)
@@ -321,8 +317,8 @@ def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int
 
 
 def _compile(
-    classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Say
-) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+    classifier: LabelClassifier, shape: Shape, runtime: Runtime, say: Say
+) -> tuple[Outputs, Runtime]:
     """The classifier, compiled where the runtime asks for it."""
     if runtime.compile in ("default", "max"):
         say(f"compiling ({runtime.compile}); the result is cached for the next run")
@@ -346,7 +342,7 @@ def _compile(
     return _naming_errors(_with_cudnn_benchmark(classifier, runtime)), runtime
 
 
-def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _naming_errors(classify: Outputs) -> Outputs:
     """The classifier, whose errors become sentences about the model.
 
     Errors of our own code and of memory stay.
@@ -371,9 +367,7 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     return call
 
 
-def _with_cudnn_benchmark(
-    classify: Callable[[Tensor], Tensor], runtime: Runtime
-) -> Callable[[Tensor], Tensor]:
+def _with_cudnn_benchmark(classify: Outputs, runtime: Runtime) -> Outputs:
     """On CUDA, let cuDNN choose kernels on the first batch. Later ones have the same shape."""
     if runtime.torch_device.type != "cuda":
         return classify

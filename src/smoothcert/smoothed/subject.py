@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._agreement import Answer
+from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
@@ -28,13 +28,15 @@ from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.averages import locally_smoothed
-from smoothcert.models.base import check_values, check_weights, snapshot
+from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
-from smoothcert.models.outputs import SeededRows, answers
+from smoothcert.models.outputs import answers
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
@@ -64,7 +66,7 @@ class Subject(Settings):
         **settings: See `Settings`.
     """
 
-    model: str | Classifier | Callable[[Tensor], Any] | None
+    model: str | Classifier | Network | None
     example: Tensor = field(init=False)
     """An input like those that are certified. A subject has it when it is bound."""
     classifier: Classifier = field(init=False)
@@ -101,7 +103,7 @@ class Subject(Settings):
         )
         self._fit  # noqa: B018 (this checks the settings)
 
-    def _loaded_model(self, noise: Noise) -> Classifier | Callable[[Tensor], Any]:
+    def _loaded_model(self, noise: Noise) -> Classifier | Network:
         model = self.model
         if model is None or isinstance(model, str):
             # Behind a denoiser, the weights with the least noise in training fit best.
@@ -235,11 +237,11 @@ class Subject(Settings):
         return bound
 
     @property
-    def bound_shapes(self) -> set[tuple[int, ...]]:
+    def bound_shapes(self) -> set[Shape]:
         """The shapes of inputs that this subject was bound to."""
         return {shape for shape, *_ in self._bound.subjects}
 
-    def _noise_for(self, shape: tuple[int, ...], levels: int | None) -> Noise:
+    def _noise_for(self, shape: Shape, levels: int | None) -> Noise:
         """The noise for inputs of a shape.
 
         If the user gave `sigma`, Gaussian noise is drawn on the grid of these levels, unless it is
@@ -251,7 +253,7 @@ class Subject(Settings):
 
     def _composed(self, example: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its local noises and its classes."""
-        model = cast("Classifier | Callable[[Tensor], Any]", self.model)
+        model = cast("Classifier | Network", self.model)
         shape = tuple(example.shape)
         noise = self.noise.for_shape(shape)
         noisy_shape = noise.draw.output_shape(shape)
@@ -292,12 +294,12 @@ class Subject(Settings):
         return Runtime(str(self.device), str(self.dtype), cast(Compiled, self.compile), batch)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape of an input without noise."""
         return tuple(self.example.shape)
 
     @property
-    def noisy_shape(self) -> tuple[int, ...]:
+    def noisy_shape(self) -> Shape:
         """The shape of a noisy input, which is what the classifier takes."""
         return self.noise.draw.output_shape(self.shape)
 
@@ -462,7 +464,7 @@ def _local(local: str | tuple[int, float] | None) -> str | None:
     )
 
 
-def _local_noises(local: str, shape: tuple[int, ...]) -> Tensor:
+def _local_noises(local: str, shape: Shape) -> Tensor:
     """The noises of local smoothing. They are a part of the classifier, so they have one key."""
     number, deviation = local.split(",")
     noises = torch.empty((int(number), *shape))

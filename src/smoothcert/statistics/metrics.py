@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.statistics import bounds
-from smoothcert.statistics.bounds import Interval
+from smoothcert.statistics.bounds import Array, Counts, Interval
 from smoothcert.statistics.comparison import differ, mean_interval
 
 CONFIDENCE = 0.95
@@ -49,7 +49,7 @@ def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
 
 def certified_accuracy(
     radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
-) -> NDArray[np.float64]:
+) -> Array:
     """CA(r): the share of inputs that are correct with a radius strictly above r, for each r of
     `radii`.
 
@@ -119,7 +119,7 @@ def default_radii(largest: float) -> list[float]:
     return [step * i for i in range(max(math.ceil(largest / step), 1))]
 
 
-def evenly(length: int, most: int) -> NDArray[np.int64]:
+def evenly(length: int, most: int) -> Counts:
     """Places in a sequence, at most `most` of them, evenly spread."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
 

@@ -18,12 +18,14 @@ from itertools import count
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import (
+    Array,
+    Counts,
     bisect,
     can_certify,
     keeps_bound,
@@ -83,11 +85,11 @@ class SampleMap:
                 noise=self.noise,
             )
 
-    def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
+    def __call__(self, p: ArrayLike) -> Counts:
         p = _check.probabilities("p", p)
         return self._at_most(p, p)
 
-    def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
+    def largest(self, low: ArrayLike, high: ArrayLike) -> Counts:
         """The largest psi(p) over low <= p <= high, or a few percent more.
 
         Where the noise says so, the larger value at the two ends is taken, as the paper does (its
@@ -121,7 +123,7 @@ class SampleMap:
             np.maximum(left, right), np.reshape(np.asarray(whole, np.int64), low.shape)
         )
 
-    def _at_most(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _at_most(self, low: Array, high: Array) -> Counts:
         """The smallest k for which a share `low` of the votes proves what `high` requires; psi
         where they are equal.
         """
@@ -151,7 +153,7 @@ class SampleMap:
         full = self.noise.radius(p) if self.reference == "ideal" else self.radius(self.samples, p)
         return after_decline(full, self.decline, self.kind)
 
-    def on_paper_grid(self, p: ArrayLike) -> NDArray[np.int64]:
+    def on_paper_grid(self, p: ArrayLike) -> Counts:
         """psi as the paper looks it up: on a grid of step 0.001, the larger of the values at both
         neighbours of p.
 
@@ -176,7 +178,7 @@ class SampleMap:
 
 
 @lru_cache(maxsize=32)
-def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
+def _cells(psi: SampleMap) -> tuple[Array, list[int]]:
     """Edges of cells that cover [0, 1], and an upper bound on psi in each.
 
     A cell is halved as long as its bound is more than 2% above psi at both of its ends. So an edge
@@ -202,7 +204,7 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
     return edges, bounds.tolist()
 
 
-def refined_grid(points: int = 1500) -> NDArray[np.float64]:
+def refined_grid(points: int = 1500) -> Array:
     """Two thirds evenly on [0, 1], one third ever closer to 1, where psi is steep."""
     near_one = 1 - np.geomspace(1e-3, 1e-8, points // 3)
     return np.union1d(np.linspace(0, 1, points - points // 3), near_one)

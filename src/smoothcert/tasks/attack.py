@@ -30,7 +30,7 @@ from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.writer import locked_journal
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.predict import predict
@@ -125,14 +125,7 @@ def _chosen_ids(run: Run, ids: str | Sequence[int] | None, limit: int | None) ->
     """The inputs to attack: those that are asked for and have a right answer."""
     certified = run.id.tolist()
     chosen = select_ids(MOST_INPUTS, ids=certified if ids is None else ids, limit=limit)
-    uncertified = set(chosen).difference(certified)
-    if uncertified:
-        raise InvalidInput(
-            "no-certificate",
-            "{folder} has no certificate of input {id}",
-            folder=run.path,
-            id=min(uncertified),
-        )
+    check_has_certificates(run, chosen)
     unknown = set(run.id[run.abstained & (run.label == NO_CLASS)].tolist())
     attacked = [id for id in chosen if id not in unknown]
     if not attacked:
@@ -411,7 +404,7 @@ def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def _has_gradient(module: nn.Module, subject: Subject) -> bool:
-    """Whether the outputs of a module depend on its inputs, in a way that torch can differentiate."""
+    """Whether torch can differentiate the outputs of a module with respect to its inputs."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     device = next(module.parameters(), torch.empty(0)).device

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from smoothcert._agreement import same_votes
+from smoothcert._answers import same_votes
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import (
@@ -108,14 +108,16 @@ def certify(
         model,
         data,
         labels,
-        settings,
         plan=plan,
-        budget=Budget.of(budget, minutes, since),
+        budget=budget,
+        minutes=minutes,
+        since=since,
         joint=joint,
-        shard=shard,
         ids=ids,
         skip=skip,
         limit=limit,
+        shard=shard,
+        **settings,
     )
     warning = caveat(request.plan)
     if warning is not None:
@@ -136,8 +138,8 @@ def certify(
         run.begin(manifest)
         job = replace(job, begun=run.votes_to_continue(request.ids))
         left = run.left(request.ids)
-        display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
         try:
+            display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
             for message in _first_messages(request, job, run):
                 display.say(phrase(message, command=display.command))
             if left:
@@ -151,7 +153,10 @@ def certify(
 
 
 def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
-    """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
+    """Certificates that nobody keeps on disk.
+
+    Their noise is not that of a run with the same seed.
+    """
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(
@@ -315,67 +320,45 @@ def forecast(
     data: Any,
     labels: Any = None,
     *,
-    plan: Plan | None = None,
-    budget: float | None = None,
-    minutes: float | None = None,
-    since: float | None = None,
-    joint: bool = False,
     out: str | Path | None = None,
-    shard: str | tuple[int, int] | None = None,
     executor: Executor | None = None,
     progress: Progress | Sequence[Progress] | None = None,
-    ids: str | Sequence[int] | None = None,
-    skip: int | None = None,
-    limit: int | None = None,
-    **settings: Any,
+    **arguments: Any,
 ) -> Forecast:
     """What `certify` with the same arguments would cost, from a few noisy copies of some inputs.
 
-    All arguments are those of `certify`. Of a run in `out`, it forecasts the rest; `progress` is
-    ignored.
+    Args:
+        model: As for `certify`.
+        data: As for `certify`.
+        labels: As for `certify`.
+        out: The folder of a run whose rest is forecast.
+        executor: Where to compute. Default: in this process.
+        progress: Ignored.
+        **arguments: All other arguments of `certify`.
     """
-    request = Request.of(
-        model,
-        data,
-        labels,
-        settings,
-        plan=plan,
-        budget=Budget.of(budget, minutes, since),
-        joint=joint,
-        shard=shard,
-        ids=ids,
-        skip=skip,
-        limit=limit,
-    )
-    run = None if out is None else _begun_run(Path(out))
+    request = Request.of(model, data, labels, **arguments)
+    run = None
+    if out is not None and (Path(out) / FILE).is_file():
+        run = open_run(out)
     with executor or LocalExecutor() as executor:
-        job, manifest = request.settle(executor, None if run is None else run.manifest)
+        # A run without certificates has no settings to keep.
+        job, manifest = request.settle(executor, run.manifest if run else None)
         left = request.ids
-        if run is not None:
+        if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            earlier = job.plan.earlier_plans
-            done = {c.id for c in run.certificates() if c.plan not in earlier}
-            left = [id for id in left if id not in done]
+            left = _left_of(run, job.plan, request.ids)
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
-        batch = executor.start(job, say_nothing).batch
+        runtime = executor.start(job, say_nothing)
         if request.budget is None:
             return forecast_of(executor, job, left, share=_FORECAST_SHARE)
-        if run is not None and manifest.spending is not None:
+        if run and manifest.spending is not None:
             return Spending.resume(manifest, run.certificates()).forecast(left)
-        return Spending.begin(request.budget, job, left, executor, batch=batch).forecast(left)
+        spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
+        return spending.forecast(left)
 
 
-def _begun_run(folder: Path) -> Run | None:
-    """The run in a folder; None if it has no certificates."""
-    if folder.is_file():
-        raise InvalidInput(
-            "not-a-folder",
-            "cannot write into {folder}: it is a file; choose another {out}",
-            folder=folder,
-            out=setting("out", "DIR"),
-        )
-    if not (folder / FILE).is_file():
-        return None
-    run = open_run(folder)
-    return run if len(run) else None
+def _left_of(run: Run, plan: Plan, ids: Sequence[int]) -> list[int]:
+    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
+    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
+    return [id for id in ids if id not in done]

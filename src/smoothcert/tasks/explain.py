@@ -20,13 +20,13 @@ from smoothcert.data import Dataset
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
-from smoothcert.models.outputs import SeededRows
+from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Certificate, SingleDraw
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, Picture, check_picture, distance
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import evenly
@@ -59,7 +59,9 @@ def explain(
     run = open_run(run)
     chosen = _check.ids(np.atleast_1d(ids))
     copies = _check.whole("copies", copies, least=1)
-    _check_certified(run, chosen)
+    check_has_certificates(run, chosen)
+    if not chosen:
+        raise InvalidInput("no-ids", "there is nothing to explain: give the ids of some inputs")
     manifest = run.manifest
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     has_device = available.get(manifest.device, True)
@@ -87,29 +89,6 @@ def explain(
         )
         for (id, x), drawn in zip(inputs.items(), _draw(subject, inputs, copies), strict=True)
     ]
-
-
-def _check_certified(run: Run, ids: Sequence[int]) -> None:
-    """Check that there are inputs to explain, and that the run has their certificates."""
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet, so there is nothing to explain",
-            run=run.path,
-        )
-    if not ids:
-        raise InvalidInput("no-ids", "there is nothing to explain: give the ids of some inputs")
-    uncertified = [id for id in ids if id not in run]
-    if uncertified:
-        raise InvalidInput(
-            "no-certificate",
-            "{run} has no certificate of input {id}; it has {count}, for inputs {first} to {last}",
-            run=run.path,
-            id=uncertified[0],
-            count=len(run),
-            first=run.id.min(),
-            last=run.id.max(),
-        )
 
 
 def _draw(

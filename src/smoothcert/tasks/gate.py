@@ -5,7 +5,6 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +15,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
+from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
-from smoothcert.runs.run import Run, open_run
-from smoothcert.runs.words import caveat_of_budget
+from smoothcert.runs.run import Run, check_has_certificates, open_run
+from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 
@@ -52,10 +52,12 @@ class Gate:
     Args:
         run: The name of the run.
         rules: All rules in the order of the policy.
+        guaranteed: What the certificates are about, and what has to be deployed.
     """
 
     run: str
     rules: tuple[Rule, ...]
+    guaranteed: str
 
     @property
     def outcome(self) -> Outcome:
@@ -71,6 +73,7 @@ class Gate:
             "run": self.run,
             "outcome": self.outcome,
             "rules": [vars(rule) for rule in self.rules],
+            "guaranteed": self.guaranteed,
         }
 
     def junit(self) -> bytes:
@@ -90,6 +93,7 @@ class Gate:
             )
             if rule.outcome in tags:
                 ElementTree.SubElement(case, tags[rule.outcome], message=rule.reason)
+        ElementTree.SubElement(suite, "system-out").text = self.guaranteed
         return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
@@ -125,38 +129,20 @@ def gate(
     folder = Path()
     if not isinstance(policy, Mapping):
         folder = Path(policy).parent
-        policy = _read(Path(policy))
+        policy = read_toml(policy)
     _check_names(policy)
     named = policy.get("baseline")
     if baseline is None and isinstance(named, Mapping) and "run" in named:
         baseline = folder / str(named["run"])
     run = open_run(run)
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet: there is nothing to check",
-            run=run.path,
-        )
+    check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
     subject = _Subject(_without_copies(run), confidence, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
             rules += check(subject, policy[name])
-    return Gate(run.path.name, tuple(rules))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(
-            "unreadable-policy", "cannot read {path}: {why}", path=path, why=error.strerror
-        ) from None
-    except ValueError as error:
-        raise InvalidInput(
-            "not-toml", "{path} is not a policy in TOML: {why}", path=path, why=error
-        ) from None
+    return Gate(run.path.name, tuple(rules), guaranteed([run]))
 
 
 def _check_names(policy: Mapping[str, Any]) -> None:
@@ -224,8 +210,8 @@ def _audit(subject: _Subject, value: Any) -> Iterator[Rule]:
     from smoothcert.tasks.audit import audit  # it needs torch
 
     result = audit(subject.run.path, redraw=_check.whole("audit", value), **subject.places)
-    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again"]
-    reasons[0] += f", {len(result.findings)} do not hold"
+    invalid = f"{len(result.findings)} do not hold"
+    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again, {invalid}"]
     for finding in result.findings[:1]:
         reasons.append(f"input {finding.id}: {finding.reason}")
     if not result.findings and not result.holds:
@@ -244,8 +230,27 @@ def _passes(holds: bool) -> Outcome:
 def _certified_accuracy(subject: _Subject, value: Any) -> Iterator[Rule]:
     run = subject.run
     _check_not_timed(run)
-    thresholds = _thresholds(run, value)
-    for radius, percent in thresholds.items():
+    if run.manifest.until_clear:
+        raise InvalidInput(
+            "ended-when-clear",
+            "{run} ended when a comparison was clear, so its certified accuracy may be chance: "
+            "certify it alone",
+            run=run.path,
+        )
+    if not run.labelled:
+        raise InvalidInput(
+            "no-labels", "certified accuracy cannot be checked: the run has no labels"
+        )
+    thresholds = _thresholds(value)
+    for radius, percent in thresholds:
+        if run.decided_radii and radius not in run.decided_radii:
+            raise InvalidInput(
+                "undecided-radius",
+                "certified accuracy at {radius:g} cannot be checked: the run decides only the "
+                "radii {decided}",
+                radius=radius,
+                decided=", ".join(f"{r:g}" for r in run.decided_radii),
+            )
         yield _certified(run, radius, percent / 100, 1 - subject.confidence, len(thresholds))
 
 
@@ -260,8 +265,8 @@ def _check_not_timed(run: Run) -> None:
         )
 
 
-def _read_thresholds(wanted: Any) -> dict[float, float]:
-    """Percentages by radius, as the policy has them."""
+def _thresholds(wanted: Any) -> list[tuple[float, float]]:
+    """The radii of the policy, each with the least certified accuracy in percent."""
     try:
         pairs = [(float(radius), float(percent)) for radius, percent in dict(wanted).items()]
     except (TypeError, ValueError):
@@ -272,59 +277,11 @@ def _read_thresholds(wanted: Any) -> dict[float, float]:
             'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
             value=wanted,
         )
-    radii = [radius for radius, _ in pairs]
-    for radius in radii:
-        if radii.count(radius) > 1:
-            raise InvalidInput(
-                "repeated-radius",
-                "certified_accuracy has two percentages at the radius {radius:g}: leave one of "
-                "them out",
-                radius=radius,
-            )
-    return dict(pairs)
-
-
-def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
-    """The least certified accuracy in percent, by radius, after a check that the run shows it."""
-    thresholds = _read_thresholds(wanted)
-    for radius, percent in thresholds.items():
+    for radius, percent in pairs:
         _check.at_least("each radius of certified_accuracy", radius, 0)
-        _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
-        if percent <= 1:
-            raise InvalidInput(
-                "fraction-for-percent",
-                "certified_accuracy at {radius:g} is in percent, got {value:g}: write {percent:g} "
-                "for it",
-                radius=radius,
-                value=percent,
-                percent=100 * percent,
-            )
-        _check_decided(run, radius)
-    if run.manifest.until_clear:
-        raise InvalidInput(
-            "ended-when-clear",
-            "{run} ended when a comparison was clear, so its certified accuracy may be chance: "
-            "certify it alone",
-            run=run.path,
-        )
-    return thresholds
-
-
-def _check_decided(run: Run, radius: float) -> None:
-    if not run.labelled:
-        raise InvalidInput(
-            "no-labels",
-            "certified accuracy at {radius:g} cannot be checked: the run has no labels",
-            radius=radius,
-        )
-    if run.decided_radii and radius not in run.decided_radii:
-        raise InvalidInput(
-            "undecided-radius",
-            "certified accuracy at {radius:g} cannot be checked: the run decides only the radii "
-            "{decided}",
-            radius=radius,
-            decided=", ".join(f"{r:g}" for r in run.decided_radii),
-        )
+        # A value of at most 1 was meant as a share.
+        _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 1, 100)
+    return pairs
 
 
 def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
@@ -348,8 +305,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     reason = f"{share:.1%} of {inputs:,} inputs; shown: {shown}"
     if outcome == "undecided" and share != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (share - least) ** 2
-        reason += f"; about {needed:,.0f} inputs would decide such a share"
-        reason += ": certify this many other inputs"
+        reason += f"; about {needed:,.0f} other inputs would decide such a share"
     rough = caveat_of_budget(run)
     if rough is not None:
         reason += f"; {rough}"

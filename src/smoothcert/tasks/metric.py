@@ -6,8 +6,7 @@ Its methods are those of torchmetrics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from smoothcert.data.base import check_labels
 from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.models.base import in_evaluation_mode
-from smoothcert.models.outputs import LabelClassifier, find_logits
+from smoothcert.models.base import Network, in_evaluation_mode
+from smoothcert.models.logits import find_logits
+from smoothcert.models.outputs import LabelClassifier
 from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw
 from smoothcert.sampling.streams import check_seed, key_for
@@ -69,9 +69,7 @@ class CertifiedAccuracy:
         self._epoch = 0
         self._votes: list[int] = []
 
-    def update(
-        self, model: Callable[[Tensor], Any], x: Tensor, labels: Tensor | Sequence[int]
-    ) -> None:
+    def update(self, model: Network, x: Tensor, labels: Tensor | Sequence[int]) -> None:
         """Count the votes for the labels of a batch.
 
         Args:
@@ -94,7 +92,7 @@ class CertifiedAccuracy:
         with in_evaluation_mode(model), torch.inference_mode():
             self._votes += self._votes_for(model, x, checked)
 
-    def _votes_for(self, model: Callable[[Tensor], Any], x: Tensor, labels: list[int]) -> list[int]:
+    def _votes_for(self, model: Network, x: Tensor, labels: list[int]) -> list[int]:
         """How many noisy copies of each input get its label."""
         example = x[:1]
         if isinstance(model, nn.Module):

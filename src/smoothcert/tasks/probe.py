@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
@@ -65,6 +65,11 @@ class Level:
     accuracy: float
     majority: float
     estimated: dict[float, float | None] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The result as a dictionary for JSON."""
+        shares = {f"{radius:g}": share for radius, share in (self.estimated or {}).items()}
+        return vars(self) | {"estimated": shares or None}
 
 
 @dataclass(frozen=True)
@@ -176,13 +181,8 @@ class Probe:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        levels = [asdict(level) | {"interval": list(self.interval(level))} for level in self.levels]
-        for level in levels:
-            level["estimated"] = level["estimated"] and {
-                f"{r:g}": share for r, share in level["estimated"].items()
-            }
         return asdict(self) | {
-            "levels": levels,
+            "levels": [level.plain() | {"interval": self.interval(level)} for level in self.levels],
             "too_large": list(self.too_large),
             "reading": self.reading,
         }
@@ -230,24 +230,21 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    for name in ("noise", "sigma"):
-        if name in settings:
-            raise InvalidInput(
-                "noise-of-probe",
-                "a probe chooses {noise} itself: give {sigmas}",
-                noise=setting(name),
-                sigmas=setting("sigmas"),
-            )
-    shared: dict[str, Any] = {**settings}
-    front = shared.pop("denoiser", None)
+    if "noise" in settings or "sigma" in settings:
+        raise InvalidInput(
+            "noise-of-probe",
+            "a probe chooses the noise itself: give {sigmas}",
+            sigmas=setting("sigmas"),
+        )
+    front = settings.pop("denoiser", None)
     if front is not None:
-        front = load_denoiser(front, stochastic=shared.get("stochastic", False))
+        front = load_denoiser(front, stochastic=settings.get("stochastic", False))
     wanted = _sigmas(sigmas, front)
     copies = _check.whole("copies", copies, least=1)
     samples = _check.whole("samples", samples, least=1)
     if radii is None:
         # Most probes take less time than choosing the fastest batch and compiling.
-        shared |= {n: v for n, v in _FAST_START.items() if shared.get(n, "auto") == "auto"}
+        settings |= {n: v for n, v in _FAST_START.items() if settings.get(n, "auto") == "auto"}
     else:
         radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data)
@@ -259,7 +256,7 @@ def probe(
 
     def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
         """The classifier may depend on the noise, as the bundled weights do."""
-        subject = Subject(model, noise=Gaussian(sigma), denoiser=denoiser, pad=False, **shared)
+        subject = Subject(model, noise=Gaussian(sigma), denoiser=denoiser, pad=False, **settings)
         return subject.bind(dataset, chosen, in_memory=True)
 
     subject = bound(wanted[0], None)
@@ -269,12 +266,9 @@ def probe(
     for sigma in wanted:
         if front is not None or sigma != wanted[0]:
             subject = bound(sigma, front)
-        noisy = _labelled(subject, dataset, chosen)
-        level = _under_noise(subject.ready, noisy, copies)
-        if radii is not None:
-            level = replace(level, estimated=_estimated(subject.ready, noisy, radii, samples))
-        levels.append(level)
-        on_level(level)
+        inputs = _labelled(subject, dataset, chosen)
+        levels.append(_under_noise(subject.ready, inputs, copies, radii, samples))
+        on_level(levels[-1])
     return Probe(
         model=subject.classifier.name,
         data=dataset.name,
@@ -326,18 +320,30 @@ def _without_noise(ready: ReadySubject, inputs: Sequence[Input]) -> Level:
     return Level(0.0, right / len(inputs), right / len(inputs))
 
 
-def _under_noise(ready: ReadySubject, inputs: Sequence[Input], copies: int) -> Level:
-    """The accuracy on noisy copies.
+def _under_noise(
+    ready: ReadySubject,
+    inputs: Sequence[Input],
+    copies: int,
+    radii: Sequence[float] | None,
+    samples: int,
+) -> Level:
+    """The accuracy on noisy copies, and the estimate at the radii, if there are any.
 
     Their noise is not that of a run, because votes that choose a sigma must not count again.
     """
     engine = ready.engine(SingleDraw(copies), seed=key_for(ready.seed, "probe"))
-    right = majority = 0
+    right = 0
+    majority = 0
     for certificate in engine.certify(inputs):
         look = certificate.looks[0]
         right += look.of(certificate.label)
         majority += look.top == certificate.label
-    return Level(ready.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
+    return Level(
+        sigma=ready.noise.deviation,
+        accuracy=right / (copies * len(inputs)),
+        majority=majority / len(inputs),
+        estimated=None if radii is None else _estimated(ready, inputs, radii, samples),
+    )
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple, TypedDict
 
 from torch import nn
 
-from smoothcert._agreement import same_answers, same_data
+from smoothcert._answers import same_answers
 from smoothcert._settings import NAMES
 from smoothcert.data import Dataset, find_dataset
+from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.manifest import Manifest, hash_of
 from smoothcert.smoothed import Subject
 
 
@@ -162,7 +163,7 @@ def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
     """Refuse other weights, other data, and a model that gives other answers."""
     classifier = recorded.subject.classifier
     unchanged = {
-        "denoiser's weights": _hash(manifest.denoiser) == _hash(classifier.denoiser),
+        "denoiser's weights": hash_of(manifest.denoiser) == hash_of(classifier.denoiser),
         "weights": manifest.weights_hash == classifier.weights_hash,
         "data": same_data(manifest.data_hash, recorded.dataset.fingerprint),
     }
@@ -178,7 +179,3 @@ def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
             "other-answers",
             "the model gives other answers than the one that the run was made with: give that one",
         )
-
-
-def _hash(denoiser: Any) -> str | None:
-    return None if denoiser is None else denoiser["hash"]

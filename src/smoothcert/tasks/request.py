@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
@@ -53,26 +54,31 @@ class Request:
         cls,
         model: Any,
         data: Any,
-        labels: Any,
-        settings: dict[str, Any],
+        labels: Any = None,
         *,
-        plan: Plan | None,
-        budget: Budget | None,
-        joint: bool,
-        shard: str | tuple[int, int] | None,
-        **selection: Any,
+        plan: Plan | None = None,
+        budget: float | None = None,
+        minutes: float | None = None,
+        since: float | None = None,
+        joint: bool = False,
+        ids: str | Sequence[int] | None = None,
+        skip: int | None = None,
+        limit: int | None = None,
+        shard: str | tuple[int, int] | None = None,
+        **settings: Any,
     ) -> Request:
         """The request, from the arguments of `certify`."""
-        plan = plan_or_default(plan) if budget is None else plan_for_budget(plan)
+        spendable = Budget.of(budget, minutes, since)
+        plan = plan_or_default(plan) if spendable is None else plan_for_budget(plan)
         smoothed = subject_given(model, settings)
         dataset = find_dataset(data, labels)
-        if budget is not None and shard is not None:
+        if spendable is not None and shard is not None:
             raise InvalidInput(
                 "budget-of-shard",
                 "{shard} has no budget of its own: give a plan instead of the budget",
                 shard=setting("shard", shard),
             )
-        everything = select_ids(len(dataset), **selection)
+        everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
         if joint:
             plan = _with_alpha_over(plan, len(everything))
         name = str(data) if isinstance(data, (str, Path)) else dataset.name
@@ -85,7 +91,7 @@ class Request:
             name,
             kept_in_memory,
             plan,
-            budget,
+            spendable,
             everything,
             select_ids(len(dataset), ids=everything, shard=shard),
             None if shard is None else "{}/{}".format(*parse_shard(shard)),

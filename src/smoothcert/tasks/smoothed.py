@@ -80,7 +80,7 @@ class Smoothed(Subject):
         alpha: float = 0.001,
         milliseconds: float | None = None,
     ) -> list[Prediction]:
-        """The class of each input, by as few noisy copies as a clear answer needs; or an abstention.
+        """The class of each input, by as few noisy copies as an answer needs; or an abstention.
 
         Args:
             x: The inputs, as for `certify`.

@@ -15,8 +15,11 @@ from smoothcert.training.methods import method_named as method_named
 from smoothcert.training.methods.augmentation import Augmentation as Augmentation
 from smoothcert.training.methods.augmentation import Finetune as Finetune
 from smoothcert.training.methods.base import Method as Method
+from smoothcert.training.methods.base import Objective as Objective
+from smoothcert.training.methods.catrs import CatRs as CatRs
 from smoothcert.training.methods.consistency import Consistency as Consistency
 from smoothcert.training.methods.denoiser import Denoising as Denoising
 from smoothcert.training.methods.macer import Macer as Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv as SmoothAdv
+from smoothcert.training.methods.smoothmix import SmoothMix as SmoothMix
 from smoothcert.training.recipe import Recipe as Recipe

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.compilation import capture
 from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import BasicBlock
 from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.device_data import DeviceData, augment
-from smoothcert.training.methods.base import Trainee
+from smoothcert.training.methods.base import Method, Objective, Trainee
 from smoothcert.training.recipe import Recipe
 from smoothcert.transformations.pictures import transform_at_random
 
@@ -74,6 +76,16 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> Optimizer:
         for tensor in state.values():
             tensor.zero_()
     return optimizer
+
+
+def _check_objective(method: Method, objective: object) -> None:
+    """Refuse what the method of a user returns if it is not a scalar loss, with outputs."""
+    if not isinstance(objective, Objective) or objective.loss.ndim:
+        raise InvalidInput(
+            "not-an-objective",
+            "{kind}.objective must return an Objective: a loss, which is a scalar, and the outputs",
+            kind=type(method).__name__,
+        )
 
 
 class Step:
@@ -153,8 +165,9 @@ class Step:
     def _compute(self) -> None:
         labels = self.data.labels[self._index]
         x = self.transformed(augment(self.data.batch(self._index)))
-        with self.autocast():
+        with self.autocast(), naming_user_errors():
             objective = self.method.objective(self.module, x, labels, self.epoch)
+        _check_objective(self.method, objective)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(objective.loss)
         self.optimizer.step()

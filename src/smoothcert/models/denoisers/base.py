@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -17,6 +16,7 @@ from smoothcert._agreement import SAME_BATCH
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import (
     Classifier,
+    Network,
     evaluation_mode,
     import_path,
     like_weights,
@@ -24,7 +24,7 @@ from smoothcert.models.base import (
 )
 from smoothcert.models.outputs import floats
 from smoothcert.noises import Noise
-from smoothcert.noises.base import Additive, AdditiveGrid
+from smoothcert.noises.base import Additive, AdditiveGrid, Shape
 
 _ROUNDING = 1e-6
 
@@ -45,11 +45,11 @@ class Denoiser(nn.Module, ABC):
         self,
         sigmas: tuple[float, float],
         values: tuple[float, float] = (0.0, 1.0),
-        shape: tuple[int, ...] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         super().__init__()
-        self.sigmas = _range("sigmas", sigmas)
-        self.values = _range("values", values)
+        self.sigmas = sigmas
+        self.values = values
         self.shape = shape
         self.name = import_path(self)
         """What the user gave as the denoiser."""
@@ -88,18 +88,6 @@ class Denoiser(nn.Module, ABC):
             sigma: The standard deviation of the noise.
         """
         return f"for {self.span}"
-
-
-def _range(name: str, limits: tuple[float, float]) -> tuple[float, float]:
-    low, high = map(float, limits)
-    if not low <= high:
-        raise InvalidInput(
-            "not-a-range",
-            "{name} must be (LOW, HIGH) with LOW at most HIGH, got {value!r}",
-            name=name,
-            value=limits,
-        )
-    return low, high
 
 
 class FixedSigma(nn.Module):
@@ -175,7 +163,7 @@ class DenoisedFunction:
     The function may do anything, so this is not a module, which could be traced.
     """
 
-    def __init__(self, denoiser: nn.Module, function: Callable[[Tensor], Any]) -> None:
+    def __init__(self, denoiser: nn.Module, function: Network) -> None:
         self.denoiser = denoiser
         self.function = function
         self._placed: dict[tuple[torch.device, torch.dtype], nn.Module] = {}
@@ -231,9 +219,7 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
     )
 
 
-def compose(
-    model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise
-) -> Denoised | DenoisedFunction:
+def compose(model: Network, denoiser: Denoiser, noise: Noise) -> Denoised | DenoisedFunction:
     """A module or function behind a denoiser.
 
     Args:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoiser
+from smoothcert.noises.base import Shape
 
 _CENTRE = 0.5
 _DEVIATION = 0.25  # of the values of images, about
@@ -54,7 +55,7 @@ class UNet(Denoiser):
         blocks: int,
         patch: int = 1,
         sigmas: tuple[float, float] = (0.0, 1.0),
-        shape: tuple[int, ...] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         super().__init__(sigmas, shape=shape)
         self.patch = patch
@@ -126,7 +127,7 @@ UNETS: dict[str, tuple[tuple[int, ...], int, int]] = {
 """Widths, blocks and patch of the bundled denoisers; see `UNet`."""
 
 
-def build_unet(name: str, *, shape: tuple[int, ...], sigmas: tuple[float, float]) -> UNet:
+def build_unet(name: str, *, shape: Shape, sigmas: tuple[float, float]) -> UNet:
     """A bundled denoiser with random weights.
 
     Args:

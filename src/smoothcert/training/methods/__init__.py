@@ -1,6 +1,7 @@
 """Training methods, one file each.
 
-To add one, write a frozen dataclass with an `objective` and list it in METHODS.
+To add one, write a frozen dataclass with a `name` and an `objective`. List it in METHODS if it is
+part of smoothcert; one of the user is found by its name.
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ from dataclasses import fields
 from typing import Any
 
 from smoothcert import _check
+from smoothcert._registry import class_named, named_by_user
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.training.methods.augmentation import Augmentation, Finetune
 from smoothcert.training.methods.base import Method
+from smoothcert.training.methods.catrs import CatRs
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
+from smoothcert.training.methods.smoothmix import SmoothMix
 
 METHODS: dict[str, type[Method]] = {
-    kind.name: kind for kind in (Augmentation, Consistency, Macer, SmoothAdv, Finetune, Denoising)
+    kind.name: kind
+    for kind in (
+        Augmentation,
+        Consistency,
+        Macer,
+        SmoothAdv,
+        SmoothMix,
+        CatRs,
+        Finetune,
+        Denoising,
+    )
 }
-"""The training methods by name."""
+"""Our training methods by name."""
 
 
 def method_named(
@@ -30,7 +44,8 @@ def method_named(
     """A training method by its name.
 
     Args:
-        name: "gaussian", "consistency", "macer", "smoothadv", "finetune" or "denoiser".
+        name: "gaussian", "consistency", "macer", "smoothadv", "smoothmix", "catrs", "finetune" or
+            "denoiser", or the name of a subclass of `Method` in code of the user.
         sigma: The standard deviation of Gaussian noise. With 0, "gaussian" trains without noise.
         noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
         constants: Constants of the method. Those that are missing or None have the values of the
@@ -39,11 +54,11 @@ def method_named(
     >>> method_named("consistency", sigma=0.5, copies=4)
     Consistency(sigma=0.5, weight=10.0, copies=4, entropy_weight=0.5)
     """
-    _check.one_of("method", name, tuple(METHODS))
-    kind = METHODS[name]
+    methods: dict[str, type[Method]] = named_by_user(Method) | METHODS
+    kind: type[Method] = class_named("method", name, methods)
     constants = {key: value for key, value in constants.items() if value is not None}
     for key in constants:
-        _check_constant(name, key)
+        _check_constant(name, kind, key)
     if isinstance(noise, Gaussian):
         sigma = noise.sigma
     elif noise is not None:
@@ -53,13 +68,11 @@ def method_named(
     return kind.published(_check.between("sigma", sigma, 0), **constants)
 
 
-def _check_constant(method: str, constant: str) -> None:
+def _check_constant(method: str, kind: type[Method], constant: str) -> None:
     """Refuse a constant that a method does not have."""
-    owners = [
-        name for name, kind in METHODS.items() if constant in {field.name for field in fields(kind)}
-    ]
-    if method in owners:
+    if _has(kind, constant):
         return
+    owners = [name for name, other in METHODS.items() if _has(other, constant)]
     raise InvalidInput(
         "not-a-constant",
         "method {method} has no {constant}{hint}",
@@ -67,6 +80,10 @@ def _check_constant(method: str, constant: str) -> None:
         constant=constant,
         hint=f": that is for {' or '.join(owners)}" if owners else "",
     )
+
+
+def _has(kind: type[Method], constant: str) -> bool:
+    return constant in {field.name for field in fields(kind)}
 
 
 def _with_noise(method: str, noise: Noise) -> Augmentation:

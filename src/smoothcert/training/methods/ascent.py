@@ -1,6 +1,6 @@
 """Projected gradient ascent on the loss of a smoothed classifier, in l2, l1 and l-infinity.
 
-SmoothAdv trains with it, and `attack` searches with it.
+SmoothAdv and CAT-RS train with it, and `attack` searches with it.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def ascend(
         if norm == "l1":
             moved = adversarial + _sparse_step(slope, adversarial, length, values)
         else:
-            moved = adversarial + length * _steepest(slope, norm)
+            moved = adversarial + length * steepest(slope, norm)
         if values is not None:
             moved = moved.clamp(*values)
         adversarial = x + _projected(moved - x, epsilon, norm)
     return adversarial
 
 
-def _steepest(gradient: Tensor, norm: str) -> Tensor:
+def steepest(gradient: Tensor, norm: str) -> Tensor:
     """The change of length 1 in l2 or l-infinity along which a linear loss grows fastest."""
     if norm == "linf":
         return gradient.sign()

@@ -27,7 +27,6 @@ class Augmentation(Method):
     """
 
     name: ClassVar[str] = "gaussian"
-    learning_rate: ClassVar[float] = 0.1
     sigma: float
     noise: Noise | None = None
 

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Optimizer
 
+from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
 from smoothcert.models.denoisers.base import check_noise
 from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.base import Shape
 from smoothcert.sampling.drawing import drawer_for
 
 _INT64 = (-(2**63), 2**63 - 1)
@@ -36,7 +38,7 @@ class Start:
     """
 
     architecture: str
-    shape: tuple[int, ...]
+    shape: Shape
     classes: int
     classifier: Classifier | None = None
     denoiser: Denoiser | None = None
@@ -80,7 +82,7 @@ class Objective(NamedTuple):
     """The logits for noisy inputs, of shape (copies, batch, classes), or the denoised inputs."""
 
 
-class Method(ABC):
+class Method(Recorded, ABC):
     """A training method: a frozen dataclass with the constants of the method.
 
     The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So
@@ -93,7 +95,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     """The name on the command line and in records."""
-    learning_rate: ClassVar[float]
+    learning_rate: ClassVar[float] = 0.1
     """The highest learning rate in the method's paper."""
     schedule: ClassVar[str] = "cosine"
     """How the learning rate changes, by default."""
@@ -203,7 +205,7 @@ def _first_network(start: Start, noise: Noise | None) -> nn.Module:
             "{architecture} is not bundled: give the classifier to start from",
             architecture=start.architecture,
         )
-    expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
+    expected: Shape = ARCHITECTURES[start.architecture].input_shape
     if start.shape != expected:
         raise InvalidInput(
             "other-shape",
@@ -280,3 +282,9 @@ def log_mean_probability(logits: Tensor) -> Tensor:
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The cross-entropy -log f_y(x + delta) of noisy inputs, averaged over copies and batch."""
     return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+
+
+def divergence(target: Tensor, logits: Tensor) -> Tensor:
+    """KL(target || softmax(logits)) for each copy and input, of shape (copies, batch)."""
+    log_each = logits.log_softmax(-1)
+    return functional.kl_div(log_each, target.expand_as(log_each), reduction="none").sum(-1)

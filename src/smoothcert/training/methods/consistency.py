@@ -40,7 +40,6 @@ class Consistency(Method):
     """
 
     name: ClassVar[str] = "consistency"
-    learning_rate: ClassVar[float] = 0.1
     sigma: float
     weight: float
     copies: int = 2

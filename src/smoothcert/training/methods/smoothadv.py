@@ -34,7 +34,6 @@ class SmoothAdv(Method):
     """
 
     name: ClassVar[str] = "smoothadv"
-    learning_rate: ClassVar[float] = 0.1
     input_range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # the attack stays in it
     sigma: float
     epsilon: float

@@ -1,5 +1,8 @@
 """Measure how many samples per second this machine draws, and compare that with two other rates.
 
+Run it with `python -m benchmarks.bench`, with the options of a noise and a classifier as for
+`smoothcert certify`.
+
 limit      the classifier alone, with the same number format, compilation and batch, but without
            noise and counting
 sampler    end to end, with requests of very different sizes, as input-specific sampling makes them
@@ -9,9 +12,10 @@ published  the loop of published programs: one input at a time, repeat, randn_li
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, takewhile
 from math import ceil
@@ -19,15 +23,21 @@ from typing import Any
 
 import numpy as np
 import torch
+import typer
 from torch import Tensor
 
+from benchmarks import STARTED
 from smoothcert import _check
+from smoothcert.cli import main
+from smoothcert.cli.command import Output, Table, add_command
+from smoothcert.cli.options import NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits
+from smoothcert.models.logits import find_logits
+from smoothcert.models.outputs import LabelClassifier, check_classifier
 from smoothcert.plans import InputSpecific, Look
 from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler, VoteCounter
@@ -61,8 +71,8 @@ class Bench:
             less on slow machines.
         counted_rows: The share of rows that were a sample of an input. The other rows were padding.
         disagreement: The share of votes that differ from those of float32 on the same noise.
-        setup: Seconds by step: "check", "trace", "compile" and "batch", and on the command line
-            also "import" and "load".
+        setup: Seconds by step: "check", "trace", "compile" and "batch". The command adds "import"
+            and "load".
         prepare_seconds: All of these from the loaded classifier on. On CUDA, that includes the
             start of the device.
         first_certificate_seconds: Seconds from then to the first certificate.
@@ -302,3 +312,52 @@ def _disagreement(
             counter.draw(x, [Segment(0, id, 0, batch)], out)
         differing += int((counter.classify(counter.noisy) != reference(exact)).sum())
     return differing / (batch * len(inputs))
+
+
+def command(
+    *, noise: NoiseOptions, subject: SubjectOptions, data: str | None = None, seconds: float = 10.0
+) -> Output:
+    """Measure samples per second: the classifier alone, the sampler, and published programs.
+
+    Args:
+        data: Inputs to use. Default: random ones.
+        seconds: Seconds for each measurement.
+    """
+    imported = time.perf_counter() - STARTED
+    smoothed = Subject(**subject.settings(), noise=noise.build())
+    loaded = time.perf_counter() - STARTED
+    result = bench(
+        smoothed,
+        data,
+        seconds=seconds,
+        say=lambda message: print(message, file=sys.stderr, flush=True),
+    )
+    plain = asdict(result)
+    plain["setup"] = {"import": imported, "load": loaded - imported} | result.setup
+    plain["of_limit"] = result.of_limit
+    plain["speedup"] = {size: result.speedup(size) for size in result.published}
+    return Output(plain, [_speeds(result)])
+
+
+def _speeds(bench: Bench) -> Table:
+    rows = [["classifier alone (the limit)", f"{bench.forward:,.0f}", f"{bench.of_limit:.2f}"]]
+    for size, rate in bench.published.items():
+        name = f"published loop, float32, batch {size}"
+        rows.append([name, f"{rate:,.0f}", f"{bench.speedup(size):.2f}"])
+    rows.append(["sampler, end to end", f"{bench.sampler:,.0f}", ""])
+    votes = f"{bench.disagreement:.3%} of votes differ from float32's"
+    first = f"first certificate {bench.first_certificate_seconds:.1f} s later"
+    return Table(
+        f"{bench.device}, {bench.dtype}, compile {bench.compile}, batch {bench.batch}",
+        ["", "samples/s", "sampler is x times"],
+        rows,
+        caption=f"{bench.counted_rows:.1%} of rows counted; {votes}; "
+        f"prepared in {bench.prepare_seconds:.1f} s, {first}",
+    )
+
+
+application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+add_command(application, command, panel="")
+
+if __name__ == "__main__":
+    main(application)

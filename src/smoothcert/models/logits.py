@@ -1,0 +1,62 @@
+"""The logits in what a model returns: a tensor, an array, or something that holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+
+
+def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
+    """The logits or labels in the output of a model.
+
+    The output is a tensor, an array, or a tuple, list, dictionary or object that holds one. An
+    entry or attribute `logits`, as of a `ModelOutput` of Hugging Face, is taken. Otherwise, it is
+    the only entry that can be logits: the only one at all, or the only one of shape (batch,
+    classes).
+
+    Raises:
+        InvalidInput: There are no logits, or several entries may be the logits.
+    """
+    if isinstance(output, Tensor):
+        return output if output.layout == torch.strided else output.to_dense()
+    if isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(output)).to(device)
+    return find_logits(_only_logits(output, classes), classes=classes, device=device)
+
+
+def _only_logits(output: Any, classes: int | None) -> Any:
+    """The part of a tuple, list, dictionary or object that can be the logits."""
+    entries: dict[Any, Any] = {}
+    if isinstance(output, (tuple, list)):
+        entries = dict(enumerate(output))
+    elif isinstance(output, Mapping):
+        entries = dict(output)
+    named = entries.get("logits", getattr(output, "logits", None))
+    if named is not None:
+        return named
+    arrays = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
+    fitting = [array for array in arrays if array.ndim == 2 and classes in (None, array.shape[1])]
+    for candidates in (fitting, arrays):
+        if len(candidates) == 1:
+            return candidates[0]
+    raise InvalidInput(
+        "no-logits",
+        "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
+        "return the logits alone, or name them, as in {example}",
+        kind=type(output).__name__,
+        entries="".join(f", {key}: {described(value)}" for key, value in entries.items()),
+        example='{"logits": ...}',
+    )
+
+
+def described(value: Any) -> str:
+    """What a network returned, in words: "float32 of shape (8, 10)", or its type."""
+    if not isinstance(value, (Tensor, np.ndarray)):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
