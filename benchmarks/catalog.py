@@ -31,8 +31,8 @@ def _replays(log: str, radii: str) -> dict[str, str]:
     return {
         "known": f"{log} --method radii --radii {radii} --known-labels",
         "pilot": f"{log} --method radii --radii {radii}",
-        "specific": f"{log} --radii {radii}",
-        "specific known": f"{log} --radii {radii} --known-labels",
+        "specific": f"{log} --method input-specific --radii {radii}",
+        "specific known": f"{log} --method input-specific --radii {radii} --known-labels",
     }
 
 

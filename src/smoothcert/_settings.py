@@ -1,12 +1,14 @@
-"""The settings of a smoothed classifier: the one table that everything else follows.
+"""The settings of a smoothed classifier and of a plan: the tables that everything else follows.
 
 The constructor of `Smoothed`, the options of the command line with their help, what a run records
-and what `repr` shows are all derived from the fields and the docstring of `Settings`. The command
-line reads it before torch is loaded, so it imports nothing.
+and what `repr` shows are all derived from the fields and the docstring of `Settings`. `certify` and
+the command line describe a plan by `PlanSettings`. The command line reads them before torch is
+loaded, so this file imports nothing of ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,3 +122,69 @@ def recorded_settings(settings: Settings) -> dict[str, Any]:
         for name, value in values.items()
         if value != DEFAULTS[name] or name == "stochastic"
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """The settings of a plan. What is not given is None; the plan then has its own default.
+
+    Plan:
+        radii: Radii, separated by commas. They are decided, unless you give a --method or a budget;
+            then they are only shown.
+        method: input-specific: as many samples as each input needs. radii: decide --radii. walk:
+            decide --radii of a --transform. fixed: the same for all inputs. price: samples that add
+            --price to the radius. exact: count all outcomes of a noise that has few, as
+            splitting:0.5,255 or bands:4. Or the name of a plan of --import. Several, as in
+            radii,input-specific, share their samples. Default: walk with --transform, radii with
+            --radii, price with --budget or --minutes, else input-specific.
+        protocol: cohen: what papers do, 100,000 samples for every input after 100 for the class,
+            alpha 0.001, plain Gaussian noise and float32. iss: input-specific sampling as it was
+            published, which counts the pilot again (not sound).
+        samples: The ceiling. Default: 100,000.
+        known_labels: Certify the label itself instead of the predicted class.
+        decline: input-specific: how much smaller than the reference a radius may be. Default: 0.05.
+        kind: Whether the decline is absolute or relative. Default: absolute.
+        reference: The reference of the decline: the radius at the ceiling, or the ideal radius.
+            Default: ceiling.
+        price: price: how much radius a sample has to add, as in 1e-6.
+        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in
+            papers.
+        give_up: radii: give up a radius when the chance to prove it falls below this. Default:
+            0.02.
+        alpha: The largest probability that one certificate is wrong. Default: 0.001.
+        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 where
+            radii are decided.
+        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound).
+            Default: fresh.
+        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use
+            reuse.
+    """
+
+    radii: Sequence[float] | None = None
+    method: str | None = None
+    protocol: Literal["cohen", "iss"] | None = None
+    samples: int | None = None
+    known_labels: bool = False
+    decline: float | None = None
+    kind: Literal["absolute", "relative"] | None = None
+    reference: Literal["ceiling", "ideal"] | None = None
+    price: float | None = None
+    bound: Literal["binary", "runner-up"] | None = None
+    give_up: float | None = None
+    alpha: float | None = None
+    pilot: int | None = None
+    pilot_use: Literal["fresh", "reuse"] | None = None
+    grid: Literal["exact", "paper"] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user gave."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None and value is not False
+        }
+
+
+PLAN_NAMES = tuple(setting.name for setting in fields(PlanSettings))
+"""The names of the settings of plans."""

@@ -31,7 +31,9 @@ def setting(name: str, value: object = "") -> str:
         )
     if value is True:
         return either(f"{name}=True", flag)
-    listed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    listed = value
+    if isinstance(value, (list, tuple)):
+        listed = ",".join(f"{x:g}" if isinstance(x, float) else str(x) for x in value)
     return either(f"{name}={value}", f"{flag} {listed}")
 
 
@@ -132,8 +134,7 @@ class MissingExtra(SmoothcertError, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
             "missing-extra",
-            "{what} needs an optional dependency: "
-            "pip install -e '.[{extra}]' in the clone of smoothcert",
+            "{what} needs an optional dependency: pip install 'smoothcert[{extra}]'",
             what=what,
             extra=extra,
         )

@@ -355,7 +355,7 @@ def test_json_tells_what_the_run_found_and_quiet_tells_nothing(smoothcert, job):
     }
     assert "inputs" not in told.err
     assert smoothcert(f"{job} --quiet --radii 0,0.1") == (0, "", "")
-    quiet = smoothcert(f"{job} -q --json")
+    quiet = smoothcert(f"{job} -q --json --radii 0,0.1")
     assert json.loads(quiet.out)["inputs"] == 25
     assert quiet.err == ""
 

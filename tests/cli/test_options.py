@@ -39,19 +39,19 @@ def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, exp
 @pytest.mark.parametrize(
     ("options", "code", "fields"),
     [
-        ({"method": "magic"}, "unknown-name", {"option": "--method", "value": "magic"}),
+        ({"method": "magic"}, "unknown-name", {"value": "magic"}),
         ({"method": "combined"}, "unknown-name", {"value": "combined"}),
         (
             {"method": "fixed", "decline": 0.1},
             "option-of-another-method",
-            {"option": "decline", "owners": "input-specific", "method": "fixed"},
+            {"option": "decline"},
         ),
         (
             {"method": "radii", "radii": "1", "pilot_use": "reuse"},
             "option-of-another-method",
-            {"option": "pilot-use", "method": "radii"},
+            {"option": "pilot_use"},
         ),
-        ({"method": "radii"}, "no-radii", {"method": "radii"}),
+        ({"method": "radii"}, "missing-setting", {"missing": "radii"}),
         (
             {"method": "radii", "radii": "0,far"},
             "not-numbers",

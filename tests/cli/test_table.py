@@ -72,12 +72,3 @@ def test_a_csv_export_says_where_its_settings_are(iss_run, smoothcert, tmp_path,
         "q.csv: 60 inputs; noise, plan and manifest are in q.csv.json\n"
     )
     assert read_results("q.csv").manifest == iss_run.manifest
-
-
-def test_a_log_that_tells_no_radius_is_read_with_one(smoothcert, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "adaptive.tsv").write_text(
-        "idx\tlabel\tpredict\tradius proved\n0\t3\t3\t1\n1\t3\t-1\t-1\n"
-    )
-    [row] = json.loads(smoothcert("table adaptive.tsv --log-radius 0.25 --json").out)["runs"]
-    assert row["certified_accuracy"] == {"0.25": 0.5}

@@ -176,5 +176,5 @@ def test_tensorboard_reads_what_was_written(tmp_path):
 )
 def test_a_tracker_that_is_not_installed_names_its_extra_at_once(monkeypatch, text, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(sc.MissingExtra, match=rf"\.\[{extra}\]"):
+    with pytest.raises(sc.MissingExtra, match=rf"pip install 'smoothcert\[{extra}\]'"):
         tracker_named(text)

@@ -120,7 +120,7 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
         ("cpu,cuda:0", "devices-of-two-kinds"),
         ("cpu,warp", "devices-of-two-kinds"),
         ("all", "no-cuda-device"),
-        ("0,1", "not-device-names"),
+        ("0,1", "devices-of-two-kinds"),
     ],
 )
 def test_devices_that_cannot_share_a_run_are_refused(devices, code, monkeypatch):

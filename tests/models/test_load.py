@@ -132,7 +132,7 @@ def test_the_error_for_a_missing_extra_gives_the_pip_command(
 ) -> None:
     (tmp_path / "model.onnx").touch()
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=rf"pip install -e '\.\[{extra}\]'"):
+    with pytest.raises(MissingExtra, match=rf"pip install 'smoothcert\[{extra}\]'"):
         load_classifier(spec.format(tmp=tmp_path))
 
 

@@ -127,7 +127,7 @@ def test_audit_derives_each_certificate_again_and_finds_false_ones(p):
     ("settings", "code"),
     [
         ({"radii": []}, "no-radii"),
-        ({"radii": "0,0.25"}, "radii-not-numbers"),
+        ({"radii": "0,0.25"}, "not-at-least"),
         ({"radii": [-1]}, "not-at-least"),
         ({"radii": [0.5], "samples": 5}, "never-certifies"),
         ({"radii": [float("nan")]}, "not-at-least"),

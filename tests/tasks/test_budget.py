@@ -306,15 +306,6 @@ def test_a_shard_has_no_budget_of_its_own(task):
         task(above_half, DATA, sigma=0.25, device="cpu", budget=10**6, shard="1/2")
 
 
-def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
-    clock = Clock(monkeypatch, lambda rows: 1_000)
-    certify(clock.model, plan=sc.Fixed(20_000), out=tmp_path, limit=60)
-    assert (
-        "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at"
-        in capsys.readouterr().err
-    )
-
-
 def falsify(folder, id, **settings):
     """Give a certificate another plan, with all that this plan proves from its votes."""
     run = sc.open_run(folder)

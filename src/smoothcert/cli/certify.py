@@ -105,10 +105,7 @@ def certify(
         raise InvalidInput("no-out", "give --out DIR, the folder of the run")
     request: dict[str, Any] = {
         "data": resized(data, input_size),
-        "plan": plan.build(
-            budget=budget is not None or minutes is not None,
-            default="input-specific" if noise.transform is None else "walk",
-        ),
+        **plan.given,
         "budget": budget,
         "minutes": minutes,
         "since": STARTED,
@@ -194,7 +191,7 @@ def _certified(
     run = sc.certify(progress=[display, *trackers], **request)
     assert isinstance(run, sc.Run)  # it has a folder
     if of > 1:
-        display.say(summary(run, radii=radii))
+        display.say(summary(run, radii=radii, command=True))
     return run
 
 
@@ -211,7 +208,7 @@ def _one_run(run: sc.Run, out: Path, radii: list[float] | None, *, quiet: bool) 
 
     seconds = time.perf_counter() - STARTED
     about = {"out": str(out), "complete": run.complete, "command_seconds": seconds}
-    lines = [] if quiet else [summary(run, radii=radii, seconds=seconds)]
+    lines = [] if quiet else [summary(run, radii=radii, seconds=seconds, command=True)]
     return Output(lambda: about | sc.table(run, radii=radii).plain()["runs"][0], lines)
 
 

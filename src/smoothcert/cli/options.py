@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 import typer
 
 import smoothcert as sc
-from smoothcert._registry import class_named, named_by_user, offered_subclasses
-from smoothcert._settings import DEFAULTS, OPTIONS, Settings
+from smoothcert._registry import class_named, offered_subclasses
+from smoothcert._settings import DEFAULTS, OPTIONS, PlanSettings, Settings
 from smoothcert.cli.command import Group
 from smoothcert.errors import InvalidInput
 
@@ -272,131 +271,31 @@ class NoiseOptions(CertifiedNoiseOptions):
         return noise.for_size(self.size)
 
 
-@dataclass(frozen=True)
-class PlanOptions(Group):
-    """The plan. An option that is not given is None; the plan then has its own default.
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(PlanSettings, Group):
+    """The settings of a plan, with its radii as they are typed."""
 
-    Plan:
-        method: input-specific: as many samples as each input needs. price: samples that add --price
-            to the radius. radii: decide --radii. walk: decide --radii of a --transform, its
-            default. fixed: the same for all inputs. exact: count all
-            outcomes of a noise that has few, as splitting:0.5,255 or bands:4. Or the name of a plan
-            of --import. Default: input-specific; price with --budget or --minutes.
-        samples: The ceiling. Default: 100,000.
-        radii: Radii, separated by commas: to decide with --method radii, else to show certified
-            accuracy at.
-        decline: input-specific: how much smaller than the reference a radius may be. Default: 0.05.
-        kind: Whether the decline is absolute or relative. Default: absolute.
-        reference: The reference of the decline: the radius at the ceiling, or the ideal radius.
-            Default: ceiling.
-        price: price: how much radius a sample has to add, as in 1e-6.
-        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in
-            papers.
-        give_up: radii: give up a radius when the chance to prove it falls below this. Default:
-            0.02.
-        known_labels: Certify the label itself instead of the predicted class.
-        alpha: The largest probability that one certificate is wrong. Default: 0.001.
-        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with
-            --method radii.
-        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound).
-            Default: fresh.
-        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use
-            reuse.
-    """
+    radii: str | None = None  # type: ignore[assignment]
 
-    method: str | None = None
-    samples: int | None = None
-    radii: str | None = None
-    decline: float | None = None
-    kind: Literal["absolute", "relative"] | None = None
-    reference: Literal["ceiling", "ideal"] | None = None
-    price: float | None = None
-    bound: Literal["binary", "runner-up"] | None = None
-    give_up: float | None = None
-    known_labels: bool = False
-    alpha: float | None = None
-    pilot: int | None = None
-    pilot_use: Literal["fresh", "reuse"] | None = None
-    grid: Literal["exact", "paper"] | None = None
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that the user gave."""
+        given = super().given
+        if self.radii is not None:
+            given["radii"] = numbers("--radii", self.radii)
+        return given
 
-    def build(self, *, budget: bool = False, default: str = "input-specific") -> sc.Plan:
-        """The plan that the options describe, without its price if a budget will set it.
+    def build(self) -> sc.Plan:
+        """The plan that the options describe."""
+        from smoothcert.plans.from_settings import plan_from
 
-        Args:
-            budget: Whether there is a budget.
-            default: The method if the user names none.
-        """
-        method = self.method or ("price" if budget else default)
-        plans = _plans()
-        cls = class_named("--method", method, plans)
-        parameters = _parameters_of(cls)
-        settings = self._settings_for(method, parameters)
-        if budget and "price" in parameters:
-            settings.setdefault("price", 0.0)
-        for name in settings:
-            if name not in parameters:
-                owners = [key for key, plan in plans.items() if name in _parameters_of(plan)]
-                raise InvalidInput(
-                    "option-of-another-method",
-                    "--{option} is for --method {owners}: leave it out with --method {method}",
-                    option=name.replace("_", "-"),
-                    owners=" or ".join(owners),
-                    method=method,
-                )
-        self._check_complete(method, parameters, settings)
-        plan: sc.Plan = cls(**settings)
-        return plan
-
-    def _settings_for(
-        self, method: str, parameters: dict[str, inspect.Parameter]
-    ) -> dict[str, Any]:
-        """The options that the user gave, as settings of a plan."""
-        from smoothcert import _check
-
-        settings = {
-            name: value
-            for name, value in self.settings().items()
-            if value is not None and value is not False and name not in ("method", "radii")
-        }
-        if self.pilot is not None:  # a plan takes 0 for its default
-            settings["pilot"] = _check.whole("pilot", self.pilot, least=1)
-        if "radii" not in parameters:
-            return settings  # they are only shown
-        if self.radii is None:
-            raise InvalidInput(
-                "no-radii",
-                "--method {method} needs --radii, as in --radii 0,0.25,0.5",
-                method=method,
-            )
-        settings["radii"] = tuple(numbers("--radii", self.radii))
-        return settings
-
-    def _check_complete(
-        self, method: str, parameters: dict[str, inspect.Parameter], settings: dict[str, Any]
-    ) -> None:
-        """Check that no setting without a default is missing."""
-        missing = [
-            name
-            for name, parameter in parameters.items()
-            if parameter.default is parameter.empty and name not in settings
-        ]
-        if missing:
-            has_option = hasattr(self, missing[0])
-            raise InvalidInput(
-                "missing-setting",
-                "--method {method} needs {missing}: {how}",
-                method=method,
-                missing=", ".join(missing),
-                how=f"give --{missing[0]}" if has_option else "use it from Python",
-            )
+        return plan_from(PlanSettings(**self.given))
 
     def shown_radii(self) -> list[float] | None:
         """The radii to show certified accuracy at, in increasing order; None without --radii."""
-        from smoothcert import _check
+        from smoothcert.plans.from_settings import shown_radii
 
-        if self.radii is None:
-            return None
-        return sorted(set(_check.radii(numbers("--radii", self.radii))))
+        return shown_radii(self.given.get("radii"))
 
 
 @dataclass(frozen=True)
@@ -423,16 +322,3 @@ class MachineOptions(Group):
 
         settings = self.settings()
         return choose_executor(settings.pop("executor"), **settings)
-
-
-def _plans() -> dict[str, Any]:
-    """All plans by name. A subclass of a built-in plan has its name unless it says another one."""
-    from smoothcert.plans import METHODS
-
-    return named_by_user(sc.Plan) | METHODS
-
-
-def _parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """The settings of a plan by name."""
-    _, *parameters = inspect.signature(cls.__init__).parameters.items()
-    return dict(parameters)

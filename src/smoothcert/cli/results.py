@@ -36,12 +36,6 @@ Reference = Annotated[
 Radii = Annotated[
     str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
 ]
-LogRadius = Annotated[
-    float | None,
-    typer.Option(
-        help="The radius that was tested, for a log that only says whether it was proved."
-    ),
-]
 
 
 def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
@@ -66,7 +60,6 @@ def table(
     *,
     reference: Reference = None,
     radii: Radii = None,
-    log_radius: LogRadius = None,
     format: Literal["terminal", "markdown", "latex"] = "terminal",
 ) -> Output:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, and mark the best.
@@ -76,7 +69,7 @@ def table(
     """
     from smoothcert.runs.formats import collect
 
-    results = collect(runs, radius=log_radius)
+    results = collect(runs)
     rows = sc.table(results, reference=reference, radii=numbers("--radii", radii))
     return Output(rows.plain(), [rows.render(format)])
 
@@ -169,7 +162,6 @@ def report(
     out: Path = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
-    log_radius: LogRadius = None,
     explain: str | None = None,
     figures: Path | None = None,
 ) -> None:
@@ -183,7 +175,7 @@ def report(
     from smoothcert.runs.formats import collect
 
     check_output(out, reads=[*runs, reference, *places.settings().values()])
-    results = collect(runs, radius=log_radius)
+    results = collect(runs)
     explained = _explained(results, explain, places)
     dataset = None
     if places.data is not None:
@@ -236,7 +228,6 @@ def export(
     format: Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None = None,
     out: Path | None = None,
     radii: str | None = None,
-    log_radius: LogRadius = None,
 ) -> None:
     """Write the certificates of a run as a file. Radii are rounded down.
 
@@ -251,7 +242,7 @@ def export(
     from smoothcert.runs.formats import beside, format_of
 
     chosen = format_of(out, format)
-    results = sc.read_results(run, radius=log_radius)
+    results = sc.read_results(run)
     content = sc.write_results(results, out, chosen, radii=numbers("--radii", radii))
     if out is None:
         sys.stdout.buffer.write(content)

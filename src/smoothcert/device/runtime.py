@@ -27,8 +27,6 @@ Dtype: TypeAlias = str | torch.dtype
 CHECKED_ROWS = 8
 """The rows of all trials before the batch size is known, because libraries prepare their kernels
 for every new size."""
-_FARTHEST_DEVIATIONS = 100
-"""No noise is drawn farther out than this many standard deviations."""
 _COMPARED_DEVIATION = 0.5
 """The standard deviation of the noise in comparisons before a run."""
 _FINER_ROWS = 64
@@ -125,19 +123,6 @@ class Runtime:
     def torch_dtype(self) -> torch.dtype:
         """The number format as torch has it."""
         return _DTYPES[self.dtype]
-
-    def check_noise(self, deviation: float) -> None:
-        """Refuse noise that the number format cannot hold."""
-        largest = torch.finfo(self.torch_dtype).max / _FARTHEST_DEVIATIONS
-        if deviation > largest:
-            raise InvalidInput(
-                "noise-too-large",
-                "noise with the standard deviation {deviation:g} is too large for {dtype}: "
-                "give at most {largest:.2g}",
-                deviation=deviation,
-                dtype=self.dtype,
-                largest=largest,
-            )
 
     def memory_format(self, shape: Shape) -> torch.memory_format:
         """The memory format of a batch: channels last for images with several channels.

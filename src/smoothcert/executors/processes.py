@@ -124,18 +124,12 @@ def _parse(devices: str) -> list[str]:
     if devices.strip() == "all":
         return _all_cuda_devices()
     names = [name.strip() for name in devices.split(",")]
-    if any(name.isdecimal() for name in names):
-        meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
-        raise InvalidInput(
-            "not-device-names",
-            "devices must be names of devices, got {value}: write {meant}",
-            value=devices,
-            meant=setting("devices", meant),
-        )
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(
             "devices-of-two-kinds",
-            "devices must be of one kind, because the noise depends on it, got {value}",
+            "devices must be names of one kind, as in {example}, because the noise depends on the "
+            "kind, got {value}",
+            example=setting("devices", "cuda:0,cuda:1"),
             value=devices,
         )
     return names

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import Field, dataclass, fields, replace
 from math import prod
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -45,6 +46,20 @@ def down(value: ArrayLike) -> Any:
     """A computed value, rounded down by more than its rounding error."""
     value = np.asarray(value, float)
     return (value * (1 - np.copysign(MARGIN, value)))[()]
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at
+    the second.
+    """
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            return low, high
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
 
 
 def half_difference(scale: float, a: Any, b: Any) -> Any:
@@ -321,14 +336,7 @@ class Noise(Recorded, ABC):
             step *= 2
         if not proves_more(high):
             return 1.0
-        middle = (low + high) / 2
-        while low < middle < high:
-            if proves_more(middle):
-                high = middle
-            else:
-                low = middle
-            middle = (low + high) / 2
-        return high
+        return bisect(proves_more, low, high)[1]
 
     def for_shape(self, shape: Shape) -> Self:
         """This noise for inputs of one shape; itself if it does not depend on the size.

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
@@ -107,13 +108,7 @@ class BettingRadii(DecidingPlan):
                     "earlier must hold smaller ceilings and fewer radii, got {earlier}",
                     earlier=self.earlier,
                 )
-        if self.version != _VERSION:
-            raise InvalidInput(
-                "other-rule",
-                "bets follow rule {known} in this version of smoothcert, got {version}",
-                known=_VERSION,
-                version=self.version,
-            )
+        _check.one_of("version", self.version, (_VERSION,))
 
     @property
     def stages(self) -> tuple[Stage, ...]:

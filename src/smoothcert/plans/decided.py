@@ -94,33 +94,29 @@ class DecidingPlan(Plan):
                 raise InvalidInput(
                     "radius-never-proved",
                     "{noise} proves no radius above {largest:g}, whatever the number of samples, "
-                    "got {radius:g}: use smaller radii",
+                    "got {radius:g}: use smaller radii, or only show them with {other}",
                     noise=noise,
                     largest=min(float(noise.certified_radius(1.0)), radius),
                     radius=radius,
+                    other=setting("method", "input-specific"),
                 )
             raise InvalidInput(
                 "too-few-samples",
                 "a radius above {radius:g} can never be proved with {samples:,} samples at alpha "
-                "{alpha:g} under {noise}: use more samples or smaller radii",
+                "{alpha:g} under {noise}: use more samples or smaller radii, or only show them "
+                "with {other}",
                 radius=radius,
                 samples=self.samples,
                 alpha=self.alpha,
                 noise=noise,
+                other=setting("method", "input-specific"),
             )
         return self
 
 
 def _increasing(radii: Any) -> tuple[float, ...]:
     """Radii in increasing order, at least one."""
-    try:
-        numbers = [] if radii is None else np.atleast_1d(np.asarray(radii, float)).tolist()
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "radii-not-numbers",
-            "radii must be numbers, as in [0, 0.25, 0.5], got {value!r}",
-            value=radii,
-        ) from None
+    numbers = _check.radii(radii)
     if not numbers:
         raise InvalidInput("no-radii", "radii must hold at least one radius, got none")
-    return tuple(sorted(set(_check.radii(numbers))))
+    return tuple(sorted(set(numbers)))

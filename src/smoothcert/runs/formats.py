@@ -74,12 +74,11 @@ _DATA_SETS = {
 }
 
 
-def read_results(path: Source, *, radius: float | None = None) -> Results:
+def read_results(path: Source) -> Results:
     """Read a run's folder, a file that `write_results` wrote, or a published log.
 
     Args:
         path: The folder or file. Results stay as they are.
-        radius: The radius that was tested, for a log that only says whether it was proved.
     """
     if isinstance(path, Results):
         return path
@@ -99,7 +98,7 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
             path=path,
         )
     if path.suffix not in _READERS:
-        return read_log(path, radius=radius)
+        return read_log(path)
     try:
         return _read_export(path)
     except (OSError, InvalidInput) as error:
@@ -126,19 +125,17 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
-    check_type(meta.get("tested"), float | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
-        tested=meta.get("tested"),
         path=path,
         **columns,
     )
 
 
-def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
+def collect(results: Source | Sequence[Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
@@ -146,14 +143,13 @@ def collect(results: Source | Sequence[Source], *, radius: float | None = None) 
     Args:
         results: Runs and other results, or their folders and files. Equal names are replaced by the
             ends of the paths.
-        radius: The radius that was tested, for logs that only say whether it was proved.
     """
     sources: list[Any] = [results]
     if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r, radius=radius) for r in sources])
+    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -292,15 +288,12 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    settings: dict[str, Any] = {
+    return {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
-    if results.tested is not None:
-        settings["tested"] = results.tested
-    return settings
 
 
 def _to_cohen(results: Results) -> bytes:

@@ -4,8 +4,6 @@ Logs of some programs have other columns:
 
 - Logs of diffusion denoised smoothing have the running total in `correct`. That column is never
   read.
-- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which says whether one
-  radius was proved: 1 or -1.
 - Published votes for l1 certificates have `count` and `samples` instead of a radius
   (`read_counts`).
 - Certify_Topk writes the votes for all classes and the label instead of a log (`read_votes`).
@@ -13,30 +11,24 @@ Logs of some programs have other columns:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert import _check
-from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import critical_count, lower_bound
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-
-_PROVED = "radius proved"
-_PROVED_FLAGS = {"1": True, "-1": False}
-_COMMON_ALPHA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+_NEEDED = ("idx", "label", "predict", "radius")
 _NEGLIGIBLE = 1e-9
 """A radius that is too large by no more than this comes from rounding."""
 
 
-def read_log(path: str | Path, *, radius: float | None = None) -> Results:
+def read_log(path: str | Path) -> Results:
     """Read a published log, or an export in the same form. It has no samples and votes.
 
     Its column `correct` is not read, because its meaning differs between programs.
@@ -44,8 +36,15 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
     path = Path(path)
     text = _text(path)
     header = text.split("\n", 1)[0].strip().split("\t")
-    tested = _tested_radius(path, header, radius)
-    _check_header(path, header)
+    missing = [column for column in _NEEDED if column not in header]
+    if missing:
+        raise InvalidInput(
+            "not-a-log",
+            "{path} is not a certification log: no column {missing}; expected {columns}",
+            path=path,
+            missing=", ".join(missing),
+            columns=", ".join(COLUMNS),
+        )
     rows = [
         dict(zip(header, line.split("\t"), strict=False))
         for line in text.splitlines()[1:]
@@ -56,7 +55,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            parsed.append(_parse_row(row, tested))
+            parsed.append(_parse_row(row))
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(
                 "damaged-log",
@@ -81,7 +80,6 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
         seconds=seconds,
         lower=no_bound,
         upper=no_bound,
-        tested=tested,
         path=path,
     )
 
@@ -102,49 +100,12 @@ def _text(path: Path) -> str:
         ) from None
 
 
-def _tested_radius(path: Path, header: Sequence[str], radius: float | None) -> float | None:
-    """The radius that a log is about, if it only says whether one radius was proved."""
-    if _PROVED not in header or "radius" in header:
-        return None
-    if radius is None:
-        raise InvalidInput(
-            "no-tested-radius",
-            "{path} only says whether a radius was proved, not which one: give the tested radius "
-            "as {radius}",
-            path=path,
-            radius=either("radius=R", "--log-radius R"),
-        )
-    return _check.at_least("radius", radius, 0)
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
-    needed = ["idx", "label", "predict"]
-    if _PROVED not in header:
-        needed.append("radius")
-    missing = [column for column in needed if column not in header]
-    if missing:
-        raise InvalidInput(
-            "not-a-log",
-            "{path} is not a certification log: no column {missing}; expected {columns}",
-            path=path,
-            missing=", ".join(missing),
-            columns=", ".join(COLUMNS),
-        )
-
-
-def _parse_row(row: dict[str, str], tested: float | None) -> tuple[Any, ...]:
-    """Id, label, prediction, radius and seconds. Without a proof, the prediction is no class."""
-    prediction: Any = row["predict"]
-    if tested is None:
-        radius = float(row["radius"])
-    elif _PROVED_FLAGS[row[_PROVED].strip()]:
-        radius = tested
-    else:
-        radius = 0.0
-        prediction = NO_CLASS  # a radius of 0 would count as proved at 0
+def _parse_row(row: dict[str, str]) -> tuple[Any, ...]:
+    """Id, label, prediction, radius and seconds."""
+    radius = float(row["radius"])
     if not 0 <= radius < np.inf:
         raise ValueError
-    numbers = map(np.int64, (row["idx"], row["label"], prediction))
+    numbers = map(np.int64, (row["idx"], row["label"], row["predict"]))
     return (*numbers, radius, _seconds(row.get("time")))
 
 
@@ -203,31 +164,22 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
     If a radius is slightly above what all votes prove, only because its digits were rounded, all
     votes are returned. A larger radius cannot come from these settings and is an error.
     """
-    most = {
-        a: float(noise.radius(lower_bound(samples, samples, alpha=a)))
-        for a in (alpha, *_COMMON_ALPHA)
-    }
-    excess = log.radius - slack(log) - most[alpha]
+    most = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
+    excess = log.radius - slack(log) - most
     if np.any(excess > _NEGLIGIBLE):
         worst = int(np.argmax(excess))
-        room = float(slack(log).max())
-        largest = log.radius.max()
-        fitting = [f"{a:g}" for a, radius in most.items() if abs(radius - largest) <= room]
-        advice = "give the noise, samples and alpha of the log"
-        if fitting:
-            advice = f"alpha {' or '.join(fitting)} would give it"
         raise InvalidInput(
             "impossible-radius",
             "{name}: radius {radius:g} of input {id} cannot come from {noise} with {samples} "
-            "samples at alpha {alpha:g}, which prove at most {most:.4f}; {advice}",
+            "samples at alpha {alpha:g}, which prove at most {most:.4f}; give the noise, samples "
+            "and alpha of the log",
             name=log.name,
             radius=float(log.radius[worst]),
             id=int(log.id[worst]),
             noise=noise,
             samples=samples,
             alpha=alpha,
-            most=most[alpha],
-            advice=advice,
+            most=most,
         )
     reaching = np.minimum(
         critical_count(noise.probability(log.radius), samples, alpha=alpha), samples

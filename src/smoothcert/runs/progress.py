@@ -199,12 +199,19 @@ class Display(_Periodic):
         every: Seconds between two lines, or two states of the bar.
         summary: Whether to say at the end what the run found.
         bar: Whether to show a bar. Default: if stderr is a terminal.
+        radii: The radii that the summary shows. Default: those that the plan decides, or a few.
     """
 
     def __init__(
-        self, *, every: float | None = None, summary: bool = True, bar: bool | None = None
+        self,
+        *,
+        every: float | None = None,
+        summary: bool = True,
+        bar: bool | None = None,
+        radii: Sequence[float] | None = None,
     ) -> None:
         self._summary = summary
+        self._radii = radii
         self._shows_bar = _is_terminal() if bar is None else bar
         usual = _SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES
         super().__init__(every=usual if every is None else every)
@@ -255,7 +262,7 @@ class Display(_Periodic):
             took_part = number_of(len(workers), "worker")
             self.say(f"{took_part} took part, and sampled for {share:.0%} of the time")
         if self._summary:
-            self.say(summary(run))
+            self.say(summary(run, radii=self._radii, command=self.command))
 
 
 def _is_terminal() -> bool:
@@ -429,10 +436,17 @@ class Several(Progress):
                 warnings.warn(problem, stacklevel=5)
 
 
-def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
-    """The progress of a run, from what the user gave. Trackers work beside a display."""
+def choose_progress(
+    progress: Progress | Sequence[Progress] | None, *, radii: Sequence[float] | None = None
+) -> Progress:
+    """The progress of a run, from what the user gave. Trackers work beside a display.
+
+    Args:
+        progress: What the user gave.
+        radii: The radii that the summary shows, for a display of our own.
+    """
     if progress is None:
-        return Display()
+        return Display(radii=radii)
     members = [progress] if isinstance(progress, Progress) else list(progress)
     for member in members:
         if not isinstance(member, Progress):
@@ -442,5 +456,5 @@ def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
                 type=type(member).__name__,
             )
     if all(isinstance(member, Tracker) for member in members):
-        members = [Display(), *members]
+        members = [Display(radii=radii), *members]
     return members[0] if len(members) == 1 else Several(members)

@@ -59,7 +59,6 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
-        tested: The radius of a published log that only says whether it was proved.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
@@ -79,7 +78,6 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
-    tested: float | None = None
     path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
@@ -274,9 +272,7 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that the plan decides; None if it measures the radius."""
-        if self.certified_by is not None:
-            return self.certified_by.radii
-        return None if self.tested is None else (self.tested,)
+        return None if self.certified_by is None else self.certified_by.radii
 
     @property
     def in_unit_interval(self) -> bool:

@@ -9,7 +9,7 @@ import html
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert.errors import SmoothcertWarning
+from smoothcert.plans import Combined
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.decline import largest_decline, why_not_comparable
@@ -245,7 +246,7 @@ def table(
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.
     """
-    runs = collect(results)
+    runs = [part for run in collect(results) for part in _parts(run)]
     reference = None if reference is None else read_results(reference)
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
     if reference is None:
@@ -260,6 +261,16 @@ def table(
     if any(reasons):
         warnings.warn(no_mad, stacklevel=2)
     return Table(tuple(_row(r, [reference], radii) for r in runs), tuple(radii))
+
+
+def _parts(run: Results) -> list[Results]:
+    """The results of each plan of a combined one; another run is its only part."""
+    if not isinstance(run, Run) or not isinstance(run.plan, Combined):
+        return [run]
+    return [
+        replace(part, name=f"{run.name}, {plan.name}")
+        for part, plan in zip(run.split(), run.plan.plans, strict=True)
+    ]
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from smoothcert.errors import number_of
+from smoothcert.errors import number_of, phrase, setting
 from smoothcert.noises import Noise
-from smoothcert.plans import Price
-from smoothcert.plans.coverage import caveat
+from smoothcert.plans import Combined, InputSpecific, Price, TwoStagePlan
+from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.plans.follow import unanimous
 from smoothcert.plans.top_class import TopClass
 from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
@@ -21,7 +21,13 @@ _PREDICTED = TopClass(samples=1_000, alpha=0.001)
 """The defaults of `Smoothed.predict`."""
 
 
-def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
+def summary(
+    run: Run,
+    *,
+    radii: Sequence[float] | None = None,
+    seconds: float | None = None,
+    command: bool = False,
+) -> str:
     """Certified accuracy, or the radii where there are no labels; abstentions, samples and time.
 
     Args:
@@ -29,14 +35,17 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         radii: The radii r of certified accuracy. Default: those that the plan decides, or a few
             steps.
         seconds: How long the whole command took, if that is known.
+        command: Whether to name options of the command line, and not arguments in Python.
     """
-    lines = [_inputs(run), _robustness(run, radii), _costs(run, seconds)]
+    lines = [_inputs(run), _robustness(run, radii), *_other_plans(run), _costs(run, seconds)]
     lines.append(caveat(run.plan) or all_together(run))
+    lines.append(_failure(run))
     if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
         lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii)}")
     missing = int(run.missing.sum())
     if missing:
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
+    lines.append(phrase(_understatement(run, radii), command=command))
     return "\n".join(filter(None, lines))
 
 
@@ -58,7 +67,7 @@ def _inputs(run: Run) -> str:
 def _robustness(run: Run, radii: Sequence[float] | None) -> str:
     """Certified accuracy at some radii or, without labels, the radii; empty if there are none."""
     if run.labelled:
-        radii = radii or run.decided_radii or _few_radii(run)
+        radii = _shown(run, radii)
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
         shown = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
         return f"certified accuracy: {shown}"
@@ -69,9 +78,42 @@ def _robustness(run: Run, radii: Sequence[float] | None) -> str:
     return f"certified radius ({run.noise.norm}): {shown}"
 
 
-def _few_radii(run: Run) -> list[float]:
-    radii = usual_radii([run])
-    return radii if len(radii) <= _MOST_RADII else radii[::2]
+def _shown(run: Run, radii: Sequence[float] | None) -> Sequence[float]:
+    """The radii of the summary: the given ones, those that the plan decides, or a few steps."""
+    usual = usual_radii([run])
+    few = usual if len(usual) <= _MOST_RADII else usual[::2]
+    return radii or run.decided_radii or few
+
+
+def _other_plans(run: Run) -> list[str]:
+    """What the other plans of a combined one have found."""
+    if not isinstance(run.plan, Combined) or not run.labelled:
+        return []
+    return [f"{part.plan}: ACR {round_down(part.acr)}" for part in run.split()[1:]]
+
+
+def _failure(run: Run) -> str:
+    """How often a plan fails that counts its pilot again; empty for every other plan."""
+    plan = run.certified_by
+    if not isinstance(plan, TwoStagePlan) or not plan.reused:
+        return ""
+    coverage = exact_coverage(plan, run.noise)
+    return (
+        f"failure probability of a certificate: {coverage.worst_failure:.6f} for a class fixed in "
+        f"advance, {coverage.tie_failure:.6f} for two tied classes"
+    )
+
+
+def _understatement(run: Run, radii: Sequence[float] | None) -> str:
+    """That a plan which aims at the average radius certifies too little at small radii."""
+    if not run.labelled or not isinstance(run.certified_by, InputSpecific | Price):
+        return ""
+    shown = list(_shown(run, radii))
+    return (
+        "certified accuracy at small radii is understated, because this plan aims at the average "
+        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides these radii, and "
+        f"{setting('method', 'radii,input-specific')} has both"
+    )
 
 
 def _costs(run: Run, seconds: float | None) -> str:

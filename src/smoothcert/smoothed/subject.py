@@ -228,7 +228,6 @@ class Subject(Settings):
             runtime, comparison = settle_number_format(
                 runtime, classifier.module, inputs, classes=classifier.classes, noise=noise
             )
-        runtime.check_noise(noise.deviation)
         may_be_smaller = in_memory and (not self.pad or not runtime.batch)
         bound = self.at(runtime).with_settings(noise=noise, sigma=None, pad=not may_be_smaller)
         vars(bound).update(classifier=classifier, example=example, comparison=comparison)

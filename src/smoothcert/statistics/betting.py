@@ -32,7 +32,8 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from smoothcert.noises import Noise
-from smoothcert.statistics.bounds import Array, Counts, bisect
+from smoothcert.noises.base import bisect
+from smoothcert.statistics.bounds import Array, Counts
 from smoothcert.statistics.group_sequential import default_looks
 
 _COARSE = 128  # tangents among which the best one is searched

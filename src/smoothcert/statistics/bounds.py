@@ -247,17 +247,3 @@ def smallest(
         held = holds(middle)
         low = np.where(apart & ~held, middle, low)
         high = np.where(apart & held, middle, high)
-
-
-def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at
-    the second.
-    """
-    while True:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            return low, high
-        if holds(middle):
-            high = middle
-        else:
-            low = middle

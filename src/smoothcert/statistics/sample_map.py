@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import bisect
 from smoothcert.statistics.bounds import (
     Array,
     Counts,
-    bisect,
     can_certify,
     keeps_bound,
     lower_bound,

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -31,6 +31,7 @@ from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.coverage import caveat
+from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
@@ -39,7 +40,7 @@ from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, OnePlan, Spending
 from smoothcert.tasks.request import Request, job_for
-from smoothcert.tasks.survey import Forecast, forecast_of, forecast_of_long_run
+from smoothcert.tasks.survey import Forecast, forecast_of
 
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
@@ -53,6 +54,14 @@ def certify(
     labels: Any = None,
     *,
     plan: Plan | None = None,
+    radii: Sequence[float] | None = None,
+    method: str | None = None,
+    protocol: Literal["cohen", "iss"] | None = None,
+    samples: int | None = None,
+    known_labels: bool = False,
+    decline: float | None = None,
+    bound: Bound | None = None,
+    alpha: float | None = None,
     budget: float | None = None,
     minutes: float | None = None,
     since: float | None = None,
@@ -75,8 +84,16 @@ def certify(
             `datasets.Dataset`. See `as_dataset`.
         labels: The labels, if `data` holds only inputs, or others. To give both to `audit` again,
             write `data=(data, labels)`.
-        plan: How many samples an input gets. Default: input-specific sampling with its defaults,
-            or `Price` with a budget.
+        plan: How many samples an input gets, as an object. The next arguments describe it in the
+            words of the command line. Default: input-specific sampling, or `Price` with a budget.
+        radii: Radii to decide. With a method or a budget, they are only shown.
+        method: "radii", "input-specific", "fixed", "price" or "exact", as `--method`.
+        protocol: "cohen" for what papers do, "iss" for input-specific sampling as published.
+        samples: The ceiling: the most samples that a certificate rests on.
+        known_labels: Whether to certify the label itself instead of the predicted class.
+        decline: How much radius input-specific sampling may lose.
+        bound: "binary" bounds the class alone, as papers do; "runner-up" certifies more.
+        alpha: The largest probability that one certificate is wrong.
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the
             ceiling of another plan.
         minutes: Minutes for all inputs together, start-up included. What is left of them before
@@ -98,17 +115,26 @@ def certify(
         executor: Where to compute. Default: in this process.
         progress: Called with what happens. Default: a bar or lines on stderr; `Progress()` is
             silent. Trackers, alone or in a list, are called beside the default. It needs `out`.
-        **settings: The settings of `Smoothed`, where `model` is not one: `noise=` or `sigma=`,
-            `weights=`, `device=` and so on.
+        **settings: Further settings of the plan, such as `pilot=` and `give_up=`, and those of
+            `Smoothed`, where `model` is not one: `noise=` or `sigma=`, `weights=`, `device=`.
 
     Returns:
         The results. With `out`, they are a `Run`.
     """
     request = Request.of(
+        "certify",
         model,
         data,
         labels,
         plan=plan,
+        radii=radii,
+        method=method,
+        protocol=protocol,
+        samples=samples,
+        known_labels=known_labels,
+        decline=decline,
+        bound=bound,
+        alpha=alpha,
         budget=budget,
         minutes=minutes,
         since=since,
@@ -132,7 +158,7 @@ def certify(
             )
         return _certify_in_memory(request, executor)
     request.check_can_be_kept()
-    display = choose_progress(progress)
+    display = choose_progress(progress, radii=request.radii)
     with executor or LocalExecutor() as executor, open_writer(out) as run:
         job, manifest = request.settle(executor, run.recorded)
         run.begin(manifest)
@@ -267,13 +293,8 @@ def _spending(
     executor: Executor,
     display: Progress,
 ) -> Spending | OnePlan:
-    """What decides about the plan of each input, new or as recorded. A new run gets a forecast."""
+    """What decides about the plan of each input, new or as recorded."""
     if budget is None:
-        forecast = None
-        if run.recorded is None:
-            forecast = forecast_of_long_run(executor, job, left)
-        if forecast is not None:
-            display.say(f"forecast: {forecast}")
         return OnePlan(job.plan)
     if run.manifest.spending is not None:
         return Spending.resume(run.manifest, run.certificates())
@@ -336,7 +357,7 @@ def forecast(
         progress: Ignored.
         **arguments: All other arguments of `certify`.
     """
-    request = Request.of(model, data, labels, **arguments)
+    request = Request.of("forecast", model, data, labels, **arguments)
     run = None
     if out is not None and (Path(out) / FILE).is_file():
         run = open_run(out)

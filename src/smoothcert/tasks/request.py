@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
 from smoothcert._registry import check_recordable
+from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, did_you_mean, either, setting
 from smoothcert.executors import Executor, Job
+from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Plan, plan_or_default
+from smoothcert.plans import Plan, Walk, plan_or_default
+from smoothcert.plans.from_settings import (
+    contradicts_protocol,
+    plan_from,
+    plan_of_version_1,
+    shown_radii,
+)
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed import Subject
 from smoothcert.smoothed.checks import warn_about_training
@@ -31,6 +39,8 @@ class Request:
         data: What its user calls it.
         in_memory: What of the data the user had in memory.
         plan: The plan.
+        former_plan: The plan that version 1 had for the same arguments, if it had another one.
+        radii: The radii to show; None for the usual ones.
         budget: The budget; None without one.
         everything: The inputs of all shards.
         ids: The inputs of this one.
@@ -43,6 +53,8 @@ class Request:
     data: str
     in_memory: str
     plan: Plan
+    former_plan: Plan | None
+    radii: list[float] | None
     budget: Budget | None
     everything: list[int]
     ids: list[int]
@@ -52,25 +64,40 @@ class Request:
     @classmethod
     def of(
         cls,
+        function: str,
         model: Any,
         data: Any,
-        labels: Any = None,
+        labels: Any,
         *,
         plan: Plan | None = None,
         budget: float | None = None,
         minutes: float | None = None,
         since: float | None = None,
         joint: bool = False,
+        shard: str | tuple[int, int] | None = None,
         ids: str | Sequence[int] | None = None,
         skip: int | None = None,
         limit: int | None = None,
-        shard: str | tuple[int, int] | None = None,
         **settings: Any,
     ) -> Request:
         """The request, from the arguments of `certify`."""
+        check_names(function, settings, (*PLAN_NAMES, *NAMES))
+        of_plan = PlanSettings(
+            **{name: settings.pop(name) for name in PLAN_NAMES if name in settings}
+        )
         spendable = Budget.of(budget, minutes, since)
+        noise = model.noise if isinstance(model, Subject) else settings.get("noise")
+        if plan is None and of_plan.method is None and isinstance(noise, Transformed):
+            of_plan = replace(of_plan, method=Walk.name)
+        former_plan = None
+        if of_plan.given:
+            _check_no_plan(plan, of_plan)
+            plan = plan_from(of_plan, budget=spendable is not None)
+            former_plan = plan_of_version_1(of_plan, plan)
         plan = plan_or_default(plan) if spendable is None else plan_for_budget(plan)
         smoothed = subject_given(model, settings)
+        if of_plan.protocol is not None:
+            smoothed = _of_protocol(smoothed, of_plan.protocol)
         dataset = find_dataset(data, labels)
         if spendable is not None and shard is not None:
             raise InvalidInput(
@@ -81,6 +108,8 @@ class Request:
         everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
         if joint:
             plan = _with_alpha_over(plan, len(everything))
+            if former_plan is not None:
+                former_plan = _with_alpha_over(former_plan, len(everything))
         name = str(data) if isinstance(data, (str, Path)) else dataset.name
         kept_in_memory = in_memory(data, dataset)
         if kept_in_memory == "labels":
@@ -91,6 +120,8 @@ class Request:
             name,
             kept_in_memory,
             plan,
+            former_plan,
+            shown_radii(of_plan.radii),
             spendable,
             everything,
             select_ids(len(dataset), ids=everything, shard=shard),
@@ -124,6 +155,8 @@ class Request:
         budget = None
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
+            if self.former_plan is not None and type(self.former_plan) is type(recorded.plan):
+                plan = self.former_plan
             if self.budget is not None:
                 plan = as_recorded(plan, recorded.plan)
             plan = plan.continuing(recorded.plan)
@@ -157,6 +190,45 @@ class Request:
             shard=self.shard,
             circumstances={"comparison": subject.comparison} if subject.comparison else {},
         )
+
+
+def check_names(function: str, settings: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse an argument that a function does not have.
+
+    Args:
+        function: The function that the user called.
+        settings: The names of the arguments.
+        known: The names that it takes.
+    """
+    for name in settings:
+        if name not in known:
+            raise InvalidInput(
+                "unknown-argument",
+                "{function}() has no argument {name}={hint}",
+                function=function,
+                name=name,
+                hint=did_you_mean(name, known),
+            )
+
+
+def _check_no_plan(plan: Plan | None, settings: PlanSettings) -> None:
+    """Refuse a plan and settings that describe one."""
+    if plan is not None:
+        raise InvalidInput(
+            "plan-and-settings",
+            "{names} and a plan exclude one another: give the settings to the plan",
+            names=" and ".join(setting(name) for name in settings.given),
+        )
+
+
+def _of_protocol(smoothed: Subject, protocol: str) -> Subject:
+    """The classifier as published protocols have it: float32 and plain Gaussian noise."""
+    dtype = "float32" if smoothed.dtype == "auto" else smoothed.dtype
+    if str(dtype).removeprefix("torch.") != "float32":
+        raise contradicts_protocol(protocol, setting("dtype", str(dtype)))
+    if not isinstance(smoothed.noise, Gaussian):
+        raise contradicts_protocol(protocol, f"the noise {smoothed.noise.short}")
+    return smoothed.with_settings(dtype=dtype, noise=smoothed.noise, sigma=None)
 
 
 def subject_given(model: Any, settings: dict[str, Any]) -> Subject:
@@ -194,6 +266,8 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     Shapes and labels that are at hand are checked before the run. If the user corrected the data
     later, the run could not be resumed.
     """
+    if isinstance(subject.noise, Transformed) and isinstance(plan, Plan):
+        _check_is_walk(plan, subject.noise)
     job = Job(subject, dataset, plan.for_noise(subject.noise))
     warn_about_training(subject.classifier, subject.noise)
     check_shapes = getattr(dataset, "check_shapes", None)
@@ -207,6 +281,17 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
         for id in ids:
             job.read(id, job.plan)
     return job
+
+
+def _check_is_walk(plan: Plan, noise: Transformed) -> None:
+    if not isinstance(plan, Walk):
+        raise InvalidInput(
+            "needs-walk",
+            '{norm} is certified by a walk, not by the plan "{plan}": use {walk}',
+            norm=noise.norm,
+            plan=plan,
+            walk=either("the plan Walk([...])", "--method walk"),
+        )
 
 
 def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,10 @@ class Smoothed(Subject):
             that hold the logits will do.
         **settings: `noise=` or `sigma=`, `weights=`, `device=` and so on; see `Settings`.
 
-    >>> from smoothcert import InputSpecific
     >>> def halves(x):  # the class says whether the first number is above a half
     ...     return (x[:, 0] > 0.5).long()
     >>> smoothed = Smoothed(halves, sigma=0.5, classes=2, device="cpu", batch=1000)
-    >>> plan = InputSpecific(10_000, decline=0.05)
-    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], plan=plan)
+    >>> results = smoothed.certify([[1.0, 0.0], [0.2, 1.0]], samples=10_000)
     >>> results.prediction.tolist(), 0.42 < results[0].radius < 0.5
     ([1, 0], True)
     """
@@ -54,7 +53,15 @@ class Smoothed(Subject):
         )
 
     def certify(
-        self, x: Any, labels: Any = None, *, plan: Plan | None = None, **options: Any
+        self,
+        x: Any,
+        labels: Any = None,
+        *,
+        plan: Plan | None = None,
+        radii: Sequence[float] | None = None,
+        method: str | None = None,
+        samples: int | None = None,
+        **options: Any,
     ) -> Results:
         """Certify a batch of inputs, or all inputs of a data set. Different inputs share batches.
 
@@ -62,15 +69,28 @@ class Smoothed(Subject):
             x: The inputs: an array of shape (n, ...), or any other data that `smoothcert.certify`
                 takes.
             labels: The label of each input, None or -1 where it is unknown.
-            plan: How many samples an input gets. Default: input-specific sampling with its
-                defaults.
-            **options: Further arguments of `smoothcert.certify`. With `out=DIR`, the certificates
-                are kept in a folder, and the same call resumes.
+            plan: How many samples an input gets, as an object.
+            radii: Radii to decide. With a method or a budget, they are only shown.
+            method: "radii", "input-specific", "fixed", "price" or "exact". Default: radii if there
+                are any, else input-specific sampling.
+            samples: The ceiling: the most samples that a certificate rests on.
+            **options: Further arguments of `smoothcert.certify`, such as `bound=`, `budget=` or
+                `protocol=`. With `out=DIR`, the certificates are kept in a folder, and the same
+                call resumes.
 
         Returns:
             The results: in memory, or on disk if `out` is given.
         """
-        return certify(self, self._batch_of(x), labels, plan=plan, **options)
+        return certify(
+            self,
+            self._batch_of(x),
+            labels,
+            plan=plan,
+            radii=radii,
+            method=method,
+            samples=samples,
+            **options,
+        )
 
     def predict(
         self,

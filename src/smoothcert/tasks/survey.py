@@ -8,14 +8,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import SmoothcertError
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, SingleDraw
@@ -39,12 +37,6 @@ _TIMED_INPUTS = 16
 _TIMED_GROWTH = 5
 _SECONDS_FOR_RATE = 0.25
 """Batches that take this long tell the rate within a few percent."""
-_SECONDS_FOR_ORDER = 0.04
-"""Batches that take this long tell the order of magnitude of the rate."""
-_MANY_SAMPLES = 1_000_000
-"""A run that may take this many samples gets a forecast."""
-_LONG_RUN = 30.0
-"""The forecast is told if the run takes at least this many seconds."""
 
 Votes = tuple[int, int]
 """The votes for the class of an input, and the samples that they are of."""
@@ -145,18 +137,18 @@ def survey(
         if size < 2 * last or too_long:
             break
     if timed:
-        result = replace(result, rate=rate_of(executor, job, ids, _SECONDS_FOR_RATE))
+        result = replace(result, rate=_rate(executor, job, ids))
     return result
 
 
-def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> float:
-    """Samples per second in full batches, from ever more of them until they take so long."""
+def _rate(executor: Executor, job: Job, ids: Sequence[int]) -> float:
+    """Samples per second in full batches, from ever more of them until they take long enough."""
     inputs = order(ids, job.subject.seed)[:_TIMED_INPUTS]
     rounds = _Rounds(executor, job)
     copies = 1
     while True:
         rounds.draw(inputs, copies)
-        if rounds.seconds >= seconds:
+        if rounds.seconds >= _SECONDS_FOR_RATE:
             return rounds.rate
         copies = max(_TIMED_GROWTH * rounds.rows // len(inputs), 1)
 
@@ -242,23 +234,3 @@ def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) 
         return foresee(seen, job.plan, job.subject.noise, len(ids))
 
     return after(survey(executor, job, ids, lambda seen: share * after(seen).samples, timed=True))
-
-
-def forecast_of_long_run(executor: Executor, job: Job, ids: Sequence[int]) -> Forecast | None:
-    """The forecast of a job without a budget; None if the run is short, or cannot be surveyed."""
-    if len(ids) * job.plan.most_samples < _MANY_SAMPLES:
-        return None
-    # An input that cannot be read is reported when its turn comes.
-    with suppress(SmoothcertError):
-        if not _is_short(executor, job, ids):
-            forecast = forecast_of(executor, job, ids, share=0.01)
-            return forecast if forecast.seconds >= _LONG_RUN else None
-    return None
-
-
-def _is_short(executor: Executor, job: Job, ids: Sequence[int]) -> bool:
-    """Whether a job will clearly take less time than a long run."""
-    most = len(ids) * job.plan.most_samples
-    if job.plan.adaptive:
-        most = most // 2  # of many inputs, an adaptive plan hardly needs half of the ceiling
-    return most < _LONG_RUN * rate_of(executor, job, ids, _SECONDS_FOR_ORDER)

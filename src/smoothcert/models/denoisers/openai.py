@@ -108,26 +108,17 @@ def _preset(name: str, settings: list[str], shapes: Shapes) -> Preset:
     changes: dict[str, Any] = {}
     for text in settings:
         key, _, value = text.partition("=")
-        if key == "preset" and value in PRESETS:
-            preset = PRESETS[value]
-        elif key == "schedule":
-            changes[key] = value
-        elif key in allowed and value.isdecimal():
-            changes[key] = int(value)
-        else:
+        if key not in allowed:
             raise InvalidInput(
                 "bad-denoiser-setting",
-                "cannot read {text!r} in {given}: settings behind a comma are {allowed}, or "
-                "preset={presets}",
+                "cannot read {text!r} in {given}: settings behind a comma are {allowed}",
                 text=text,
                 given=setting("denoiser", f"openai:{name}"),
-                allowed=", ".join(f"{known}=..." for known in sorted(allowed)),
-                presets=" or ".join(PRESETS),
+                allowed=", ".join(f"{key}=..." for key in sorted(allowed)),
             )
-    if "heads" in changes:
-        changes.setdefault("head_channels", 0)
-    elif "head_channels" in changes:
-        changes["heads"] = 0
+        changes[key] = int(value) if value.isdecimal() else value
+    if "head_channels" in changes:
+        changes.setdefault("heads", 0)
     return replace(preset, **changes)
 
 
