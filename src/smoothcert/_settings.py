@@ -128,7 +128,7 @@ def recorded_settings(settings: Settings) -> dict[str, Any]:
 class PlanSettings:
     """The settings of a plan. What is not given is None; the plan then has its own default.
 
-    Plan:
+    Args:
         radii: Radii, separated by commas. They are decided, unless you give a --method or a budget;
             then they are only shown.
         method: input-specific: as many samples as each input needs. radii: decide --radii. walk:

@@ -279,6 +279,20 @@ def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_anoth
     assert not open_run(run.path).complete
 
 
+def test_inputs_that_can_be_read_are_not_left_out(run):
+    """Whoever calls wrong inputs unreadable has a higher certified accuracy."""
+    wrong = certified(run)
+    ids = [id for id in range(12) if id != wrong]
+    with Journal(run.path, write=True) as journal:
+        journal.write_manifest({"ids": ids, "unreadable": [wrong]})
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM certificates WHERE id = ?", (wrong,))
+    db.close()
+    [finding] = check(run).findings
+    assert finding.id == wrong
+    assert "can be read" in finding.reason
+
+
 def test_a_run_that_is_not_complete_is_checked_as_far_as_it_is(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("DELETE FROM certificates WHERE id = ?", (int(run.id[-1]),))

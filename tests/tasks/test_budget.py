@@ -436,5 +436,12 @@ def test_a_budget_that_was_changed_afterwards_is_found(spent_budget, tmp_path, s
     assert sc.audit(tmp_path, redraw=0, data=DATA).findings
 
 
+def test_a_budget_without_the_record_of_its_spending_is_found(spent_budget, tmp_path):
+    shutil.copytree(spent_budget, tmp_path, dirs_exist_ok=True)
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"spending": None})
+    assert len(sc.audit(tmp_path, redraw=0, data=DATA).findings) == 120
+
+
 def test_minutes_of_a_forecast_have_no_exponent():
     assert "1,830 minutes" in str(Forecast(10, 1.1e8, 0.1, rate=1_000))

@@ -94,6 +94,15 @@ def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, cod
     assert gate(marked.path, {"inputs": 40}).outcome == "passes"
 
 
+def test_nothing_is_known_about_alpha_where_the_clock_decided_about_plans(on_disk):
+    marked = on_disk("marked", Fixed(1_000))
+    assert gate(marked.path, {"alpha": 0.001}).outcome == "passes"
+    budget = {"samples": None, "minutes": 2, "ceiling": 1_000, "pilot": 100}
+    with Journal(marked.path, write=True) as journal:
+        journal.write_manifest({"budget": budget})
+    assert gate(marked.path, {"alpha": 0.001}).outcome == "fails"
+
+
 def test_a_budget_makes_intervals_over_inputs_rough(on_disk, run):
     rough = (
         "later inputs got the samples that earlier ones left, so intervals over inputs are rough"

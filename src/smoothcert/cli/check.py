@@ -74,6 +74,8 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
     yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
     if audit.left_out:
         yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
+    if not audit.plans_checked:
+        return
     if audit.coverage is None:
         yield "Nothing is known about the alpha of the plan."
     else:

@@ -12,7 +12,7 @@ import typer
 import smoothcert as sc
 from smoothcert._registry import class_named, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, PlanSettings, Settings
-from smoothcert.cli.command import Group
+from smoothcert.cli.command import Group, Panel
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class PlanOptions(PlanSettings, Group):
 class MachineOptions(Group):
     """Where to compute.
 
-    Many devices:
+    Args:
         executor: Where to compute: on this machine, or on a Ray cluster.
         devices: local: start one process per device: cuda:0,cuda:1 or all.
         address: ray: auto or HOST:PORT. Default: a new Ray instance.
@@ -322,3 +322,36 @@ class MachineOptions(Group):
 
         settings = self.settings()
         return choose_executor(settings.pop("executor"), **settings)
+
+
+PANELS = (
+    Panel(
+        "Model",
+        ("model", "weights", "denoiser"),
+        ("classes", "local", "resize", "channels", "stochastic", "transform"),
+    ),
+    Panel("Inputs", ("data", "skip", "limit"), ("ids", "input_size", "shard")),
+    Panel("Noise", ("sigma",), ("noise", "seed", "size")),
+    Panel(
+        "Plan",
+        ("radii", "method", "protocol", "samples", "known_labels", "budget"),
+        (
+            "minutes",
+            "joint",
+            "alpha",
+            "bound",
+            "pilot",
+            "decline",
+            "kind",
+            "reference",
+            "price",
+            "give_up",
+            "pilot_use",
+            "grid",
+        ),
+    ),
+    Panel("Output", ("out", "dry_run"), ("track", "quiet", "json")),
+    Panel("Speed", (), ("device", "dtype", "batch", "compile")),
+    Panel("Many machines", (), ("executor", "devices", "address", "workers", "gpus_per_worker")),
+)
+"""How the help of a command with many options shows them."""

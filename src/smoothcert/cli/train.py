@@ -164,9 +164,7 @@ def _state(now: int, epochs: int) -> str:
     """What this command has trained, in words."""
     if not now:
         return "complete already"
-    if now == epochs:
-        return f"trained {now} of {epochs} epochs"
-    return f"resumed after epoch {epochs - now}, trained the last {now} of {epochs} epochs"
+    return f"trained {now} of {epochs} epochs now"
 
 
 def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:

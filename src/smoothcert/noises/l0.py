@@ -206,15 +206,15 @@ def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ..
     steps = [int(p * scale) for p in (other, (values - 2) * other, keep)]
     distribution = np.array([1], object)  # of t = -r, ..., r, times `total`; exact integers
     total = 1
-    found = [Fraction(1, 2)]
+    thresholds = [Fraction(1, 2)]
     for _ in range(largest):
         distribution = np.convolve(distribution, np.array(steps, object))
         total *= scale
-        threshold = max(_threshold(distribution, total), found[-1])
+        threshold = max(_threshold(distribution, total), thresholds[-1])
         if threshold > _LARGEST_PROVABLE:
             break
-        found.append(threshold)
-    return tuple(found)
+        thresholds.append(threshold)
+    return tuple(thresholds)
 
 
 def _threshold(distribution: NDArray[np.object_], total: int) -> Fraction:

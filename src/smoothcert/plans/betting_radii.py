@@ -55,7 +55,7 @@ class Stage(NamedTuple):
     """How many of the radii were asked for."""
 
 
-class Standing(NamedTuple):
+class Progress(NamedTuple):
     """Where the bets on one input stand after a look."""
 
     histories: Histories
@@ -72,8 +72,8 @@ class State(NamedTuple):
     """Where inputs stand."""
 
     tally: Tally
-    standing: Any = None
-    """A `Standing`, or an array of them for many inputs; None before the first look and without a
+    progress: Any = None
+    """A `Progress`, or an array of them for many inputs; None before the first look and without a
     class."""
 
 
@@ -154,19 +154,19 @@ class BettingRadii(DecidingPlan):
         by_class = votes.votes
         tally = state.tally.add(votes)
         drawing = np.flatnonzero(votes.samples)
-        before = state.standing
-        standing = np.full(votes.samples.shape, None) if before is None else before.copy()
+        before = state.progress
+        progress = np.full(votes.samples.shape, None) if before is None else before.copy()
         counts = by_class.reshape(-1, by_class.shape[-1])[drawing].tolist()
         after = self._advance(
             tally.noise,
-            standing.ravel()[drawing].tolist(),
+            progress.ravel()[drawing].tolist(),
             tally.chosen.ravel()[drawing].tolist(),
             [{c: n for c, n in enumerate(row) if n} for row in counts],
             votes.samples.ravel()[drawing],
         )
         for place, one in zip(drawing.tolist(), after, strict=True):
-            standing.flat[place] = one
-        return State(tally, standing)
+            progress.flat[place] = one
+        return State(tally, progress)
 
     def update_each(self, states: Sequence[State], looks: Sequence[Look]) -> list[State]:
         tallies = [state.tally.add(look) for state, look in zip(states, looks, strict=True)]
@@ -175,26 +175,26 @@ class BettingRadii(DecidingPlan):
         places = [i for i, tally in enumerate(tallies) if tally.chosen is not None]
         if not places:
             return after
-        standings = self._advance(
+        progresses = self._advance(
             tallies[0].noise,
-            [states[i].standing for i in places],
+            [states[i].progress for i in places],
             [tallies[i].chosen for i in places],
             [looks[i].votes for i in places],
             [looks[i].samples for i in places],
         )
-        for i, standing in zip(places, standings, strict=True):
-            after[i] = State(tallies[i], standing)
+        for i, progress in zip(places, progresses, strict=True):
+            after[i] = State(tallies[i], progress)
         return after
 
     def request(self, state: State) -> Any:
         if state.tally.look == 0:
             return self.pilot or min(int(LOOKS[0]), self.stages[0].ceiling)
-        if state.standing is None:
+        if state.progress is None:
             return 0
-        return _each(state.standing, "more")
+        return _each(state.progress, "more")
 
     def prove(self, state: State) -> Proof:
-        level = 0 if state.standing is None else _each(state.standing, "proved")
+        level = 0 if state.progress is None else _each(state.progress, "proved")
         radius = np.concatenate([[np.nan], self.radii])[level]
         tally = state.tally
         return Proof(tally.chosen, radius, count=tally.count, counted=tally.drawn)
@@ -202,11 +202,11 @@ class BettingRadii(DecidingPlan):
     def _advance(
         self,
         noise: Noise,
-        before: Sequence[Standing | None],
+        before: Sequence[Progress | None],
         chosen: Sequence[int],
         votes: Sequence[Mapping[int, int]],
         samples: ArrayLike,
-    ) -> list[Standing]:
+    ) -> list[Progress]:
         """Where several inputs stand after one more look of each.
 
         The first look only teaches the first bet.
@@ -214,13 +214,13 @@ class BettingRadii(DecidingPlan):
         ceilings = np.array([stage.ceiling for stage in self.stages]) + self.pilot
         radii = np.array([stage.radii for stage in self.stages])
         start = _start(noise, self.radii)
-        standing = [one or start for one in before]
-        stage = np.array([one.stage for one in standing])
-        total = np.array([one.total for one in standing]) + np.asarray(samples)
+        progress = [one or start for one in before]
+        stage = np.array([one.stage for one in progress])
+        total = np.array([one.total for one in progress]) + np.asarray(samples)
         following = np.searchsorted(LOOKS, total, side="right")
         histories = update_histories(
             tangents(noise, self.radii),
-            [one.histories for one in standing],
+            [one.histories for one in progress],
             votes,
             samples,
             chosen=chosen,
@@ -229,16 +229,16 @@ class BettingRadii(DecidingPlan):
             radii=radii[stage],
         )
         while True:
-            shown = outcome(histories, ceilings[stage], alpha=self.alpha, give_up=self.give_up)
-            ended = (shown.proved >= radii[stage]) | shown.hopeless | (total >= ceilings[stage])
+            result = outcome(histories, ceilings[stage], alpha=self.alpha, give_up=self.give_up)
+            ended = (result.proved >= radii[stage]) | result.hopeless | (total >= ceilings[stage])
             passed = ended & (stage < len(radii) - 1)
             if not passed.any():
                 break
             stage = stage + passed
         due = np.minimum(LOOKS[following], ceilings[stage])
         more = np.where(ended, 0, due - total)
-        numbers = (part.tolist() for part in (total, stage, shown.proved, more))
-        return [Standing(*one) for one in zip(histories, *numbers, strict=True)]
+        numbers = (part.tolist() for part in (total, stage, result.proved, more))
+        return [Progress(*one) for one in zip(histories, *numbers, strict=True)]
 
     def coverage(self, noise: Noise) -> Coverage:
         return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
@@ -265,11 +265,13 @@ class BettingRadii(DecidingPlan):
         payoffs = np.zeros((3, *wealth.shape))
         seen = np.zeros((len(rivals), 3))
         for look in looks:
-            own = look.of(chosen)
+            leader = look.of(chosen)
             votes = np.array([look.of(c) for c in rivals])
-            new = np.stack([np.full(len(rivals), own), votes, look.samples - own - votes], axis=-1)
-            standing = case.state.standing
-            stage = 0 if standing is None else standing.stage
+            new = np.stack(
+                [np.full(len(rivals), leader), votes, look.samples - leader - votes], axis=-1
+            )
+            progress = case.state.progress
+            stage = 0 if progress is None else progress.stage
             entered = np.arange(len(self.radii)) < self.stages[stage].radii
             gain = sum(n[:, None] * payoff for n, payoff in zip(new.T, payoffs, strict=True))
             wealth = np.where(entered, wealth + gain, 0.0)
@@ -283,13 +285,13 @@ class BettingRadii(DecidingPlan):
         return best
 
 
-def _each(standing: Any, name: str) -> Any:
-    """A number of one `Standing`, or of many."""
-    if not isinstance(standing, np.ndarray):
-        return getattr(standing, name)
-    return np.array([getattr(one, name) for one in standing.ravel()]).reshape(standing.shape)
+def _each(progress: Any, name: str) -> Any:
+    """A number of one `Progress`, or of many."""
+    if not isinstance(progress, np.ndarray):
+        return getattr(progress, name)
+    return np.array([getattr(one, name) for one in progress.ravel()]).reshape(progress.shape)
 
 
 @lru_cache(maxsize=64)
-def _start(noise: Noise, radii: tuple[float, ...]) -> Standing:
-    return Standing(begin_histories(tangents(noise, radii)))
+def _start(noise: Noise, radii: tuple[float, ...]) -> Progress:
+    return Progress(begin_histories(tangents(noise, radii)))

@@ -172,8 +172,8 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
 
     >>> from smoothcert import Gaussian, InputSpecific
     >>> plan = InputSpecific(100_000, decline=0.05, kind="relative", pilot_use="reuse")
-    >>> found = exact_coverage(plan, Gaussian(0.5))
-    >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
+    >>> coverage = exact_coverage(plan, Gaussian(0.5))
+    >>> round(coverage.worst_failure / 0.001, 3), round(coverage.worst_p, 2), coverage.valid
     (1.045, 0.6, False)
     """
     certifying = _certifying(plan)
@@ -182,12 +182,12 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     derived = None
     if has_derived_coverage(certifying):
         derived = type(certifying).coverage(primary, noise)
-    found = derived
-    if found is None:
-        found = _searched(primary, noise)
+    coverage = derived
+    if coverage is None:
+        coverage = _searched(primary, noise)
     return replace(
-        found,
-        exact=not found.theorem and found.simulated is None,
+        coverage,
+        exact=not coverage.theorem and coverage.simulated is None,
         drawing_error=noise.drawing_error,
         searched=derived is None,
     )
@@ -242,8 +242,8 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
     failed, tied = (failures / _REPETITIONS).tolist()
     rivals = int(np.count_nonzero(worst[1:]))
-    known = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
-    return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=known)
+    simulated = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
+    return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=simulated)
 
 
 def _search(stopping: StoppingDistribution) -> tuple[float, float]:
@@ -256,11 +256,11 @@ def _search(stopping: StoppingDistribution) -> tuple[float, float]:
     """
     cells = [_attainable(stopping, low, high) for low, high in pairwise(_GRID.tolist())]
     few = _MOST_VALUES if sum(map(len, cells)) <= _MOST_VALUES else _VALUES_PER_CELL
-    found = [_worst(stopping, _spread(cell, few)) for cell in cells]
+    worst = [_worst(stopping, _spread(cell, few)) for cell in cells]
     if few != _MOST_VALUES:
-        best = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)[:_BEST_CELLS]
-        found += [_worst(stopping, _spread(cells[i], _VALUES_PER_BEST_CELL)) for i in best]
-    return max([*found, _worst(stopping, _BELOW_HALF)])
+        best = sorted(range(len(cells)), key=lambda i: worst[i], reverse=True)[:_BEST_CELLS]
+        worst += [_worst(stopping, _spread(cells[i], _VALUES_PER_BEST_CELL)) for i in best]
+    return max([*worst, _worst(stopping, _BELOW_HALF)])
 
 
 def _worst(stopping: StoppingDistribution, p: Array) -> tuple[float, float]:

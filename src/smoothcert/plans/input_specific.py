@@ -196,8 +196,8 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> Co
         else radius(np.full(p.shape, float(plan.samples)))
     )
     required = after_decline(full, plan.decline, plan.kind)
-    found = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
-    return np.where(required > 0, found, 0)
+    needed = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
+    return np.where(required > 0, needed, 0)
 
 
 def plan_or_default(plan: Plan | None) -> Plan:

@@ -137,8 +137,8 @@ class Price(TwoStagePlan):
         each = np.maximum(misses, 1)[..., None]
         share = bounds.upper_bound(state.rivals.votes, each, alpha=self.level_of_rivals)
         share = np.where(misses > 0, share.max(axis=-1), 1.0)
-        own = bounds.lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
-        upper = np.nextafter(share * bounds.one_minus_up(own), 2.0).clip(max=1.0)
+        least = bounds.lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
+        upper = np.nextafter(share * bounds.one_minus_up(least), 2.0).clip(max=1.0)
         return np.where(drawn > 0, upper, 1.0)[()]
 
     def coverage(self, noise: Noise) -> Coverage:

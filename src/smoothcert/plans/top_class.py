@@ -127,7 +127,10 @@ def _new_leader(table: Tangents, seen: Look, leader: int, changes: int) -> Histo
     counts = sorted({0, *others.values()})
     rows = {c: counts.index(count) for c, count in others.items()}
     rival = np.asarray(counts, float)
-    own = np.full(len(counts), float(seen.of(leader)))
+    leader_votes = np.full(len(counts), float(seen.of(leader)))
     total = np.full(len(counts), float(seen.samples))
     wealth = np.full((len(counts), 1), -log(2) * (changes + 1))
-    return Histories(rows, Wealth(own, rival, total, wealth, best_bet(table, own, rival, total)))
+    return Histories(
+        rows,
+        Wealth(leader_votes, rival, total, wealth, best_bet(table, leader_votes, rival, total)),
+    )

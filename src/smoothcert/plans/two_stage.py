@@ -106,18 +106,18 @@ class TwoStagePlan(Plan):
                 "runner-up-needs-fresh",
                 'bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"',
             )
+        _check.one_of("version", self.version, (1, _VERSION))
+        settle(
+            self,
+            samples=samples,
+            pilot=self._settled_pilot(samples),
+            alpha=float(self.alpha),
+            # The bound of the class alone is the same in both versions.
+            version=self.version if self.bound == "runner-up" else 1,
+        )
+
+    def _settled_pilot(self, samples: int) -> int:
         pilot = _check.whole("pilot", self.pilot)
-        if self.known_labels and not self.plans_ahead and self.bound == "binary":
-            if pilot:
-                raise InvalidInput(
-                    "needless-pilot",
-                    "with known labels, {plan} sampling has no pilot, got {given}",
-                    plan=self.name,
-                    given=setting("pilot", pilot),
-                )
-        elif not pilot:
-            default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
-            pilot = min(default, samples)
         if pilot > samples:
             raise InvalidInput(
                 "pilot-above-samples",
@@ -125,10 +125,18 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        _check.one_of("version", self.version, (1, _VERSION))
-        # The bound of the class alone is the same in both versions.
-        version = self.version if self.bound == "runner-up" else 1
-        settle(self, samples=samples, pilot=pilot, alpha=float(self.alpha), version=version)
+        needs_pilot = self.plans_ahead or self.bound == "runner-up" or not self.known_labels
+        if pilot and not needs_pilot:
+            raise InvalidInput(
+                "needless-pilot",
+                "with known labels, {plan} sampling has no pilot, got {given}",
+                plan=self.name,
+                given=setting("pilot", pilot),
+            )
+        if pilot or not needs_pilot:
+            return pilot
+        default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
+        return min(default, samples)
 
     def continuing(self, recorded: Plan) -> Plan:
         """A recorded run goes on with its version of the bound."""

@@ -179,6 +179,17 @@ class Manifest:
         return self.budget is not None and self.budget.get("samples") is None
 
     @property
+    def plans_known(self) -> bool:
+        """Whether the plans of all inputs follow from this record.
+
+        In version 1.0, the clock decided about the plans of a budget of minutes, and the order of
+        the inputs changed where one of them was left out.
+        """
+        is_of_version_1 = str(self.circumstances.get("smoothcert")).startswith("1.")
+        changed_order = self.budget is not None and is_of_version_1 and bool(self.unreadable)
+        return not (self.timed or changed_order)
+
+    @property
     def requested_plan(self) -> Plan:
         """The plan that was asked for. With a budget, `plan` is that of the first block instead."""
         if self.budget is None:

@@ -174,10 +174,6 @@ class Results:
         Args:
             id: The number of the input in its data set.
         """
-        if isinstance(id, slice):
-            raise InvalidInput(
-                "not-an-id", "give the id of one input, as in run[0], got {id}", id=id
-            )
         if id not in self or id not in self.kept:
             raise KeyError(f"{self.name} has no certificate of input {id}")
         return self.kept[id]

@@ -240,8 +240,8 @@ def table(
     alpha differ.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names are replaced by the
-            ends of the paths.
+        results: Runs and other results, or their folders and files. Equal names get the
+            names of their folders.
         reference: What MAD is measured against. Default: the fixed run at the ceiling of the plan.
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.

@@ -238,12 +238,12 @@ class _Preparation:
 
     def _checked_form(self, noisy: Tensor | None) -> Outputs:
         """The form of the classifier that runs, after a check of full batches."""
-        on_cuda = self.runtime.torch_device.type == "cuda"
         # A random classifier gets its rows one at a time, so they have no neighbours.
         if noisy is not None and not self.is_random:
             with self.clock.step("check"):
                 rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
                 check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
+        on_cuda = self.runtime.torch_device.type == "cuda"
         batch = blank(self.shape, self.runtime)
         if self.kernels is not None:
             self.kernels(batch)  # it must fit into memory

@@ -111,7 +111,7 @@ def _points(noise: Noise, radius: float) -> Array:
 class Bet(NamedTuple):
     """A bet on the next votes against a rival at each radius; arrays (..., radii)."""
 
-    own: Array
+    leader: Array
     """Log payoff of a vote for the class, rounded down, as the next two."""
     rival: Array
     other: Array
@@ -122,7 +122,7 @@ class Bet(NamedTuple):
 
 def best_bet(
     table: Tangents,
-    own: ArrayLike,
+    leader: ArrayLike,
     rival: ArrayLike,
     drawn: ArrayLike,
     *,
@@ -135,12 +135,12 @@ def best_bet(
 
     Args:
         table: From `tangents`.
-        own: Votes of the class so far (...).
+        leader: Votes of the class so far (...).
         rival: Votes of its rival (...).
         drawn: All samples (...).
         numbers: How many numbers the largest array may hold.
     """
-    a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (own, rival, drawn)))
+    a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (leader, rival, drawn)))
     q = ((np.stack([a, b, n - a - b]) + 0.5) / (n + 1.5)).reshape(3, -1, 1)
     shape = (*a.shape, table.radii)
     size = numbers // (_COARSE * table.radii)
@@ -218,19 +218,19 @@ def bet_at(noise: Noise, radius: ArrayLike, own: ArrayLike, rival: ArrayLike) ->
 
 def _touching(table: Tangents, q: Array) -> Array:
     """h(b0), s, k and the log likelihood of the best tangents (4, n, radii)."""
-    found = np.empty((4, q.shape[1], table.radii))
+    tangent = np.empty((4, q.shape[1], table.radii))
     if table.zero:
         b0 = (q[0] + q[1]) / 2  # the best point of h(b) = b
-        found[0, :, :1] = b0
-        found[1, :, 0] = 1
-        found[2, :, 0] = table.zero_offset
-        found[3, :, :1] = 2 * b0 * np.log(b0) + q[2] * np.log(q[2])
+        tangent[0, :, :1] = b0
+        tangent[1, :, 0] = 1
+        tangent[2, :, 0] = table.zero_offset
+        tangent[3, :, :1] = 2 * b0 * np.log(b0) + q[2] * np.log(q[2])
     if table.coarse.size:
-        _search(table, q, found[:, :, table.zero :])
-    return found
+        _search(table, q, tangent[:, :, table.zero :])
+    return tangent
 
 
-def _search(table: Tangents, q: Array, found: Array) -> None:
+def _search(table: Tangents, q: Array, tangent: Array) -> None:
     """Fill in the radii above 0: the best of the coarse points, then the top of a
     parabola, twice.
     """
@@ -246,8 +246,8 @@ def _search(table: Tangents, q: Array, found: Array) -> None:
     middle = points[3:, 1]
     right = np.maximum(top, 0)
     left = np.maximum(-top, 0)
-    found[:3] = middle + right * (points[3:, 2] - middle) + left * (points[3:, 0] - middle)
-    found[3] = likelihood[1]
+    tangent[:3] = middle + right * (points[3:, 2] - middle) + left * (points[3:, 0] - middle)
+    tangent[3] = likelihood[1]
 
 
 def _top(values: Array) -> Array:
@@ -267,19 +267,19 @@ def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
     Each payoff is divided by the most that it yields under a false claim. That is computed from the
     trade-off curve itself, not from its tangents, so an audit does not trust them twice.
     """
-    own = np.exp(bet.own)
+    leader = np.exp(bet.leader)
     rival = np.exp(bet.rival)
     other = np.exp(bet.other)
-    most = np.empty_like(own)
+    most = np.empty_like(leader)
     for j, radius in enumerate(radii):
-        centre = np.zeros((len(own), 1))  # of the probability of the rival, as a logit
+        centre = np.zeros((len(leader), 1))  # of the probability of the rival, as a logit
         width = _LOGITS
         for _ in range(_ROUNDS):
             place = centre + width * np.linspace(-1, 1, 65)
             b = expit(place)
             a = np.minimum(noise.trade_off(radius, b)[0], expit(-place))
-            mean = a * own[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
+            mean = a * leader[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
             centre = np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1)
             width = width / 32
-        most[:, j] = mean.max(axis=1) + noise.drawing_error * (own - rival)[:, j]
-    return np.stack([bet.own, bet.rival, bet.other]) - np.log(np.maximum(most, 1))
+        most[:, j] = mean.max(axis=1) + noise.drawing_error * (leader - rival)[:, j]
+    return np.stack([bet.leader, bet.rival, bet.other]) - np.log(np.maximum(most, 1))

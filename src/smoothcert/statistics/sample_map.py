@@ -129,10 +129,10 @@ class SampleMap:
         """
         required = self.required_radius(high)
         bound = self.noise.probability(np.maximum(required, 0))
-        found = smallest(
+        needed = smallest(
             lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), 0, self.samples
         )
-        return np.where(required > 0, found, 0)
+        return np.where(required > 0, needed, 0)
 
     def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
         """R(k, p): what k samples prove when a share p of them votes for the class.

@@ -33,7 +33,7 @@ from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, folder_of
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
-from smoothcert.tasks.budget import Spending, as_recorded, can_be_derived, surveyed_votes
+from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
 
@@ -138,12 +138,14 @@ def audit(
             )
         subject, dataset = _subject_and_data(manifest, places, redraw)
         findings = [*_other_inputs(records), *_faults(records, dataset, seed)]
-        if can_be_derived(manifest):
+        if manifest.budget is not None and manifest.plans_known:
             invalid = {finding.id for finding in findings}
             findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
         chosen = _choose(records, dataset, redraw, seed)
-    if subject is not None and dataset is not None and chosen:
-        findings += _draw_again(chosen, manifest, subject, dataset)
+    if subject is not None and dataset is not None:
+        findings += _readable(manifest, subject, dataset)
+        if chosen:
+            findings += _draw_again(chosen, manifest, subject, dataset)
     coverage = None
     with suppress(InvalidInput):  # a plan may bound other classes in its own way
         coverage = exact_coverage(manifest.plan, manifest.noise)
@@ -153,7 +155,7 @@ def audit(
         redrawn=len(chosen),
         findings=tuple(sorted(findings, key=lambda finding: finding.id)),
         labels_checked=dataset is not None,
-        plans_checked=manifest.budget is None or can_be_derived(manifest),
+        plans_checked=manifest.plans_known,
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
         coverage=coverage,
     )
@@ -197,6 +199,14 @@ def _other_inputs(records: _Records) -> Iterator[Finding]:
     if records.manifest.finished:
         for id in wanted - records.ids:
             yield Finding(id, "its certificate is missing, although the run is finished")
+
+
+def _readable(manifest: Manifest, subject: Subject, dataset: Dataset) -> Iterator[Finding]:
+    """Inputs that the run left out as unreadable, although they can be read."""
+    for id in sorted(set(manifest.unreadable).difference(manifest.ids)):
+        with suppress(InvalidInput):
+            subject.read(dataset, id, known_labels=manifest.plan.known_labels)
+            yield Finding(id, "it was left out as unreadable, but it can be read")
 
 
 def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Iterator[Finding]:
@@ -339,7 +349,7 @@ def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
     done; otherwise, they may differ in what a budget sets.
     """
     has_budget = manifest.budget is not None
-    if c.plan == manifest.plan or can_be_derived(manifest) or (has_budget and c.abstained):
+    if c.plan == manifest.plan or (has_budget and (manifest.plans_known or c.abstained)):
         return None
     if has_budget and as_recorded(c.plan, manifest.plan) == manifest.plan:
         return None

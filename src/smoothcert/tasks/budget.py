@@ -229,7 +229,8 @@ class Spending:
     def recorded(cls, manifest: Manifest) -> Spending:
         """The budget of a recorded run, as it was before the first block."""
         entry = manifest.spending
-        assert entry is not None
+        if entry is None:
+            raise InvalidInput("no-spending", "the run does not say how its budget was spent")
         assert manifest.budget is not None
         total = manifest.budget["samples"]
         assert total is not None  # it is None only in runs of version 1.0 with minutes
@@ -368,18 +369,6 @@ def surveyed_votes(manifest: Manifest) -> dict[int, Votes]:
     if manifest.spending is None:
         return {}
     return {id: (count, samples) for id, count, samples in manifest.spending["votes"]}
-
-
-def can_be_derived(manifest: Manifest) -> bool:
-    """Whether the budget of a run sets its plans, and the record tells how.
-
-    In version 1.0, the clock decided about the plans of a budget of minutes, and the order of the
-    inputs changed where one of them was left out.
-    """
-    if manifest.budget is None or manifest.spending is None or manifest.timed:
-        return False
-    is_of_version_1 = str(manifest.circumstances.get("smoothcert")).startswith("1.")
-    return not (is_of_version_1 and manifest.unreadable)
 
 
 def _block_size(left: int, all_inputs: int) -> int:
