@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.votes import Cell, Look, ManyVotes
 from smoothcert.statistics.bounds import Counts
@@ -143,7 +144,7 @@ def follow(
     noise: Noise,
     draw: Callable[[Counts], ManyVotes],
     shape: tuple[int, ...],
-    chosen: Any = None,
+    chosen: Numbers = None,
 ) -> Followed:
     """Follow a rule on many inputs to the end.
 
@@ -168,7 +169,7 @@ def follow(
     return Followed(state, spent)
 
 
-def whole_samples(plan: Rule, answer: Any, taking_part: Any = None) -> Any:
+def whole_samples(plan: Rule, answer: Any, taking_part: Numbers = None) -> Numbers:
     """The answer of `request`, after a check, because the rule may be the user's own.
 
     `taking_part` are the inputs that wanted samples before; the others get none. None stands for
@@ -199,7 +200,7 @@ def _first_request(plan: Rule, state: Any) -> int:
     return int(within_limits(plan, first, 0, 0))
 
 
-def within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
+def within_limits(plan: Rule, more: Numbers, spent: Numbers, looks: int) -> Numbers:
     """Refuse a rule that would never end, or that asks for more than an input may cost."""
     total = int(np.max(np.where(more, more + spent, 0), initial=0))
     if total and looks >= plan.most_looks:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
 
 RIVALS = 3
@@ -127,14 +128,14 @@ class ManyVotes:
     def top(self) -> Counts:
         return np.asarray(self.votes.argmax(axis=-1))
 
-    def of(self, chosen: Any) -> Any:
+    def of(self, chosen: Numbers) -> Numbers:
         return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
 
-    def strongest_beside(self, chosen: Any) -> Any:
+    def strongest_beside(self, chosen: Numbers) -> Numbers:
         masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
         return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
 
-    def in_groups(self, chosen: Any, rivals: Any) -> Any:
+    def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
         alone = np.take_along_axis(self.votes, rivals, axis=-1)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)

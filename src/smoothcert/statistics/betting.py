@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from smoothcert.noises import Noise
-from smoothcert.noises.base import bisect
+from smoothcert.noises.base import Numbers, bisect
 from smoothcert.statistics.bounds import Array, Counts
 from smoothcert.statistics.group_sequential import default_looks
 
@@ -88,7 +88,7 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
     return Tangents(len(radii), len(above) < len(radii), coarse, points.reshape(6, -1), zero)
 
 
-def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
+def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Numbers:
     """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing
     error; 1 for no bet.
     """
