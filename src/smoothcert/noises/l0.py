@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod, sqrt
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import LARGEST_INPUT, Marked, Noise, OwnDraw, Shape, checked_size
+from smoothcert.noises.base import (
+    LARGEST_INPUT,
+    Marked,
+    Noise,
+    Numbers,
+    OwnDraw,
+    Shape,
+    checked_size,
+)
 
 
 def next_above(value: Fraction) -> float:
@@ -43,11 +51,11 @@ class SteppedNoise(Noise):
         The values never decrease, and the first one is 1/2.
         """
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         steps = np.searchsorted(_needed(self), _check.probabilities("p", p), side="right")
         return np.asarray(steps - 1.0)[()]
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         """The smallest p that proves this radius; 1 for a radius that no probability proves."""
         needed = np.append(_needed(self), 1.0)
         steps = np.ceil(np.maximum(np.asarray(radius, float), 0))

@@ -27,8 +27,9 @@ from numpy.typing import ArrayLike
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import Look, Votes
+from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
@@ -54,12 +55,12 @@ class Proof:
         counted: Samples that the proof rests on.
     """
 
-    prediction: Any = None
-    radius: Any = None
-    lower: Any = 0.0
-    upper: Any = None
-    count: Any = 0
-    counted: Any = 0
+    prediction: Numbers = None
+    radius: Numbers = None
+    lower: Numbers = 0.0
+    upper: Numbers = None
+    count: Numbers = 0
+    counted: Numbers = 0
 
     @classmethod
     def from_bounds(cls, tally: Tally, lower: ArrayLike, upper: ArrayLike | None = None) -> Self:
@@ -94,7 +95,7 @@ class Rule(Recorded, ABC):
     most_looks: ClassVar[int] = 10_000
     """A rule that wants more looks at an input would hardly end, and is refused."""
 
-    def init(self, noise: Noise, chosen: Any = None) -> Any:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Any:
         """The state before the first look, a named tuple. By default, it is a `Tally`.
 
         Args:
@@ -114,7 +115,7 @@ class Rule(Recorded, ABC):
         return state.add(votes)
 
     @abstractmethod
-    def request(self, state: Any) -> Any:
+    def request(self, state: Any) -> Numbers:
         """How many more samples each input gets; 0 when it has enough.
 
         Args:
@@ -124,6 +125,14 @@ class Rule(Recorded, ABC):
     @abstractmethod
     def __str__(self) -> str:
         """The rule in a few words, as in "input-specific 100,000, decline 0.05"."""
+
+    def view(self, state: Any) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of.
+
+        Args:
+            state: Where one input stands.
+        """
+        return AS_IT_IS
 
     def update_each(self, states: Sequence[Any], looks: Sequence[Look]) -> Iterable[Any]:
         """What `update` returns for each of several inputs.
@@ -267,7 +276,7 @@ class Plan(Rule):
         """
         return None
 
-    def expected_samples(self, p: Any, noise: Noise) -> Any:
+    def expected_samples(self, p: Numbers, noise: Noise) -> Numbers:
         """What an input costs on average if its class has probability p (ASN); None if only
         simulations tell.
 

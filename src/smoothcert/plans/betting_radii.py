@@ -32,6 +32,7 @@ from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, check_random, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
@@ -145,7 +146,7 @@ class BettingRadii(DecidingPlan):
         noise.trade_off(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
         return DecidingPlan.for_noise(self, noise)
 
-    def init(self, noise: Noise, chosen: Any = None) -> State:
+    def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(Tally.begin(self, noise, chosen))
 
     def update(self, state: State, votes: Votes) -> State:
@@ -186,7 +187,7 @@ class BettingRadii(DecidingPlan):
             after[i] = State(tallies[i], progress)
         return after
 
-    def request(self, state: State) -> Any:
+    def request(self, state: State) -> Numbers:
         if state.tally.look == 0:
             return self.pilot or min(int(LOOKS[0]), self.stages[0].ceiling)
         if state.progress is None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Rule, has_derived_coverage
 from smoothcert.plans.combined import Combined
 from smoothcert.plans.simulation import needed_probability, simulated_stops
@@ -220,7 +221,7 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
     # it here, too.
     by_pilot = not plan.known_labels
 
-    def wrong(each: Array, repetitions: int) -> Any:
+    def wrong(each: Array, repetitions: int) -> Numbers:
         """Whether claims are wrong; below 1/2, any certificate is."""
         stops = simulated_stops(
             plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot

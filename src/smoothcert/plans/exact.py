@@ -7,7 +7,7 @@ estimate.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
@@ -66,7 +67,7 @@ class Exact(Plan):
             )
         return replace(self, samples=noise.outcomes)
 
-    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
         return Tally.begin(self, noise, chosen, rivals=True)
 
     def request(self, state: Tally) -> int:

@@ -7,10 +7,11 @@ next look they are gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.votes import Votes
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ class Rivals(NamedTuple):
     others together.
     """
 
-    strongest: Any = None
+    strongest: Numbers = None
     """The classes that are counted one by one; None before the first look."""
-    pilot: Any = None
+    pilot: Numbers = None
     """Votes for each group in the pilot, right after it."""
-    votes: Any = None
+    votes: Numbers = None
     """Votes for each group among the samples that count; None before the first of them."""
 
-    def add(self, votes: Votes, chosen: Any, *, pilot: bool) -> Rivals:
+    def add(self, votes: Votes, chosen: Numbers, *, pilot: bool) -> Rivals:
         """The groups after one more look; `pilot` says whether its votes only plan."""
         strongest = self.strongest
         if strongest is None:
@@ -49,19 +50,21 @@ class Tally(NamedTuple):
     """Samples of the first look that choose the class and do not count; 0 if all samples count."""
     look: int = 0
     """Looks so far; the pilot is one of them."""
-    chosen: Any = None
+    chosen: Numbers = None
     """The class; None before it is chosen, and where no sample of the first look had a vote."""
-    pilot_count: Any = 0
+    pilot_count: Numbers = 0
     """Votes for the class in the pilot, right after it."""
-    count: Any = 0
+    count: Numbers = 0
     """Votes for the class among the `drawn` samples."""
-    drawn: Any = 0
+    drawn: Numbers = 0
     """Samples that count."""
     rivals: Rivals | None = None
     """Votes for other classes; None for a plan that does not need them."""
 
     @classmethod
-    def begin(cls, rule: Rule, noise: Noise, chosen: Any = None, *, rivals: bool = False) -> Self:
+    def begin(
+        cls, rule: Rule, noise: Noise, chosen: Numbers = None, *, rivals: bool = False
+    ) -> Self:
         """Before the first look. A class that counted votes would choose is refused.
 
         Args:

@@ -28,6 +28,7 @@ from smoothcert import _check
 from smoothcert._registry import formerly
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.tally import Tally
@@ -196,11 +197,11 @@ class TwoStagePlan(Plan):
             rivals: Votes for the groups of other classes, where the plan bounds them.
         """
 
-    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
         tally = Tally.begin(self, noise, chosen, rivals=self.bound == "runner-up")
         return tally._replace(pilot=self.pilot - self.reused)
 
-    def request(self, state: Tally) -> Any:
+    def request(self, state: Tally) -> Numbers:
         if state.look == 0:
             return self.pilot or self.samples
         if state.without_class or not self.pilot or state.look > 1:
@@ -216,7 +217,7 @@ class TwoStagePlan(Plan):
             return Proof.from_bounds(state, lower)
         return Proof.from_bounds(state, lower, self._upper(state, lower))
 
-    def _lower(self, state: Tally) -> Any:
+    def _lower(self, state: Tally) -> Numbers:
         """L at the end; votes prove nothing while more are wanted."""
         ended = (np.asarray(self.request(state)) == 0) & (np.asarray(state.drawn) > 0)
         if not np.any(ended):
@@ -224,7 +225,7 @@ class TwoStagePlan(Plan):
         lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
         return np.where(ended, lower, 0.0)[()]
 
-    def _upper(self, state: Tally, lower: Any) -> Any:
+    def _upper(self, state: Tally, lower: Numbers) -> Numbers:
         """The largest U of all groups, and at most 1 - L; 1 where no sample counts."""
         assert state.rivals is not None
         drawn = np.asarray(state.drawn)
@@ -267,7 +268,7 @@ def p_value(
     return summed_tail(votes, drawn, min(float(noise.probability(radius)), 1))
 
 
-def expected_samples(plan: TwoStagePlan, p: Any, noise: Noise) -> Any:
+def expected_samples(plan: TwoStagePlan, p: Numbers, noise: Noise) -> Numbers:
     """The pilot, and the second draw averaged over all outcomes of the pilot."""
     if not plan.pilot:
         return np.full(len(p), float(plan.samples))

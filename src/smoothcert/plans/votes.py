@@ -9,16 +9,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
 
 RIVALS = 3
 """Classes beside the chosen one that are counted one by one; all others are counted together."""
+
+
+class Cell(NamedTuple):
+    """An interval of amounts by which a picture is transformed."""
+
+    centre: float
+    """The amount whose picture is drawn."""
+    near: float
+    """One end."""
+    far: float
+    """The other end."""
+
+
+AS_IT_IS = Cell(0.0, 0.0, 0.0)
+"""The picture that is not turned or zoomed."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +44,13 @@ class Look:
     Args:
         samples: Forward passes of this request.
         votes: Votes by class. A sample without a vote had an output that was not finite.
+        margin: For the first look at a cell of transformed pictures: how far any of them can be
+            from the picture that the samples are of.
     """
 
     samples: int
     votes: Mapping[int, int]
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         counts = [_check.whole(f"votes for class {c}", count) for c, count in self.votes.items()]
@@ -109,14 +128,14 @@ class ManyVotes:
     def top(self) -> Counts:
         return np.asarray(self.votes.argmax(axis=-1))
 
-    def of(self, chosen: Any) -> Any:
+    def of(self, chosen: Numbers) -> Numbers:
         return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
 
-    def strongest_beside(self, chosen: Any) -> Any:
+    def strongest_beside(self, chosen: Numbers) -> Numbers:
         masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
         return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
 
-    def in_groups(self, chosen: Any, rivals: Any) -> Any:
+    def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
         alone = np.take_along_axis(self.votes, rivals, axis=-1)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
