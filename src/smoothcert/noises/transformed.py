@@ -91,7 +91,7 @@ class Transformed(Noise):
     def drawing_error(self) -> float:
         return self.noise.drawing_error
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """The curve of the noise, with a radius in l2."""
         return self.noise.trade_off(radius, b)
 

@@ -129,6 +129,18 @@ def _costs(run: Run, seconds: float | None) -> str:
     return f"{samples}; {took}"
 
 
+def duration(seconds: float) -> str:
+    """A duration in seconds if it is below two minutes, else in minutes or hours.
+
+    >>> duration(75), duration(750)
+    ('75.0 s', '12.5 min')
+    """
+    for unit, size in (("s", 1), ("min", 60)):
+        if seconds < 120 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 3600:.1f} h"
+
+
 def all_together(results: Results) -> str:
     """How many certificates of a run with a plan are wrong at most, in a sentence."""
     assert results.plan is not None
