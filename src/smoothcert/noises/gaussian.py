@@ -71,7 +71,7 @@ class GaussianRadius(Noise):
         z = ndtri(_check.probabilities("q", q))
         return ndtr(z + np.asarray(radius, float) / self.sigma)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
         z = ndtri(_check.probabilities("b", b))
         c = 2 * radius / self.sigma
