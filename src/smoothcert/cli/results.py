@@ -90,7 +90,7 @@ def ask(
     if finest and out is not None and "{level}" not in out:
         raise InvalidInput(
             "no-level-in-name",
-            "--out needs {{level}} in the name, one file for each level, as in answers-{{level}}.csv",
+            "--out needs {{level}} in the name, one file for each, as in answers-{{level}}.csv",
         )
     if out is not None:
         check_output(out, reads=[run])

@@ -4,17 +4,17 @@ No new sample is needed where the rule of the proof does not depend on who asked
 
 - fixed and input-specific sampling: given the pilot, the size of the counted look is fixed, so its
   votes for groups or for each class have the distributions that Clopper-Pearson needs;
-- deciding radii: boundaries hold at the same looks whatever made the run stop, because to stop early
-  only lowers the chance to reach them; wealth is a supermartingale, also if the votes of the class
-  decided when to stop;
+- deciding radii: boundaries hold at the same looks whatever made the run stop, because to stop
+  early only lowers the chance to reach them; wealth is a supermartingale, also if the votes of the
+  class decided when to stop;
 - counting all outcomes: nothing is random.
 
 A price stops after votes of the class, and more may be known of other plans: these refuse.
 
-Levels, from coarse to fine (the finest answer): each is claimed at r only where all coarser ones are
-proved at r. At one radius every level has the full alpha: a false claim needs the first false level.
-At several radii alpha is divided by the smaller number of levels and radii: a false claim needs the
-first false radius of some level, and the first false level of some radius.
+Levels, from coarse to fine (the finest answer): each is claimed at r only where all coarser ones
+are proved at r. At one radius every level has the full alpha, because a false claim needs the first
+false level. At several radii alpha is divided by the smaller number of levels and radii: a false
+claim needs the first false radius of some level, and the first false level of some radius.
 """
 
 from __future__ import annotations

@@ -391,7 +391,7 @@ def check_comparable(a: Results, b: Results) -> None:
             "other-question",
             a,
             b,
-            "they answer other questions ({question_a} and {question_b}); ask both runs the same one",
+            "they answer other questions ({question_a} and {question_b}); ask both the same one",
             question_a=asked_for(a) or "classes",
             question_b=asked_for(b) or "classes",
         )

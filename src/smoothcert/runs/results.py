@@ -61,8 +61,8 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
-        claimed: The only radii at which the answer to a question is claimed, where its plan measures
-            radii.
+        claimed: The only radii at which the answer to a question is claimed, where its plan
+            measures radii.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
