@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
-from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
@@ -53,13 +53,14 @@ class Look:
     margin: float | None = None
 
     def __post_init__(self) -> None:
-        counts = [_check.whole(f"votes for class {c}", count) for c, count in self.votes.items()]
-        if sum(counts) > _check.whole("samples", self.samples):
+        counts = list(self.votes.values())
+        are_counts = all(isinstance(n, Integral) and n >= 0 for n in (self.samples, *counts))
+        if not are_counts or sum(counts) > self.samples:
             raise InvalidInput(
                 "more-votes-than-samples",
                 "votes must be counts that sum to at most samples ({samples}), got {votes}",
                 samples=self.samples,
-                votes=sum(counts),
+                votes=counts,
             )
 
     @property

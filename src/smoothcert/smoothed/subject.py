@@ -35,7 +35,7 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import answers
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.seeded import unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
@@ -273,8 +273,8 @@ class Subject(Settings):
         model = cast("Classifier | Network", self.model)
         shape = tuple(example.shape)
         noise = self.noise.for_shape(shape)
-        noisy_shape = noise.draw.output_shape(shape)
-        noisy = example if noisy_shape == shape else torch.zeros(noisy_shape)
+        noisy = _noisy_example(example, noise)
+        noisy_shape = tuple(noisy.shape)
         if self._fit is not None:
             picture = torch.zeros(self._fit.shape(noisy_shape))
             model = as_classifier(model, classes=self.classes, example=picture)
@@ -381,12 +381,10 @@ class Subject(Settings):
 
     def answers(self) -> list[Answer] | None:
         """The answers to a few fixed noisy inputs, by which a changed classifier is noticed."""
-        shape = self.noisy_shape
-        example = self.example if shape == self.shape else torch.zeros(shape)
         runtime = self.runtime
         return answers(
             self.classifier.module,
-            example,
+            _noisy_example(self.example, self.noise),
             runtime.torch_device,
             runtime.torch_dtype,
             classes=self.classifier.classes,
@@ -462,8 +460,16 @@ def _answers_of_function(subject: Subject) -> list[Answer] | None:
     Nothing else shows that it has changed, or has become random.
     """
     module = subject.classifier.module
-    function = module.model if isinstance(module, SeededRows) else module
-    return None if isinstance(function, nn.Module) else subject.answers()
+    if isinstance(unseeded(module), nn.Module):
+        return None
+    return subject.answers()
+
+
+def _noisy_example(example: Tensor, noise: Noise) -> Tensor:
+    """An input of the shape that the classifier takes: the example, or zeros of another shape."""
+    shape = tuple(example.shape)
+    noisy_shape = noise.draw.output_shape(shape)
+    return example if noisy_shape == shape else torch.zeros(noisy_shape)
 
 
 def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
