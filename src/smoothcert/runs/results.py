@@ -427,7 +427,9 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
         columns[name] = [None if value != value else value for value in column.tolist()]
     has_label = (results.label != NO_CLASS).tolist()
     correct = zip(results.correct.tolist(), has_label, strict=True)
-    columns["correct"] = [is_correct if known else None for is_correct, known in correct]
+    columns["correct"] = [
+        is_correct if is_labelled else None for is_correct, is_labelled in correct
+    ]
     return {name: columns[name] for name in dict.fromkeys((*_FIRST_SHOWN, *columns))}
 
 

@@ -216,11 +216,11 @@ class Spending:
             plan = _with_small_pilot(job.plan, samples)
             return cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
 
-        made = with_samples(each)
-        if each >= made._least:
-            return made
+        spending = with_samples(each)
+        if each >= spending._least:
+            return spending
         # More samples may mean a larger pilot, which needs more samples.
-        least = made._least
+        least = spending._least
         while with_samples(least)._least > least:
             least = with_samples(least)._least
         raise budget.too_small(len(ids), least, seen, padding)
@@ -251,14 +251,14 @@ class Spending:
                 "inputs get, so only that version can go on with it; choose another {out}",
                 out=setting("out", "DIR"),
             )
-        made = cls.recorded(manifest)
+        spending = cls.recorded(manifest)
         entry = manifest.spending
         assert entry is not None
-        made._first_plan = manifest.plan
-        made._interrupted = entry["block"], restore(entry["plan"])
+        spending._first_plan = manifest.plan
+        spending._interrupted = entry["block"], restore(entry["plan"])
         for certificate in done:
-            made.add(certificate)
-        return made
+            spending.add(certificate)
+        return spending
 
     def add(self, certificate: Certificate) -> None:
         """Count the samples of an input, and learn from its votes."""
