@@ -244,11 +244,11 @@ class Spending:
     @classmethod
     def resume(cls, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
         """Go on as recorded, without measuring again."""
-        if manifest.timed:
+        if manifest.timed or not manifest.survey_known:
             raise InvalidInput(
-                "minutes-of-version-1",
-                "the run has a budget of minutes of version 1.0, where the clock decided what "
-                "inputs get, so only that version can go on with it; choose another {out}",
+                "budget-of-version-1",
+                "the run has a budget of version 1.0, whose plans cannot be derived here, so only "
+                "that version can go on with it; choose another {out}",
                 out=setting("out", "DIR"),
             )
         spending = cls.recorded(manifest)
@@ -365,8 +365,8 @@ class Spending:
 
 
 def surveyed_votes(manifest: Manifest) -> dict[int, Votes]:
-    """The votes of the survey by input; empty without a budget."""
-    if manifest.spending is None:
+    """The votes of the survey by input; empty if they are not known."""
+    if manifest.spending is None or not manifest.survey_known:
         return {}
     return {id: (count, samples) for id, count, samples in manifest.spending["votes"]}
 
