@@ -45,8 +45,8 @@ class Settings:
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
             "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
-            and guided-diffusion, file.py:function or package.module:function; in Python also a module.
-            Certificates are about the denoiser and the model together.
+            and guided-diffusion, file.py:function or package.module:function; in Python also a
+            module. Certificates are about the denoiser and the model together.
         local: Local smoothing, as in 5,0.25: the classifier averages its logits over 5 noises of
             standard deviation 0.25, added after the denoiser. The noises are the same for every
             input, and the mean is what is certified.
@@ -131,11 +131,12 @@ class PlanSettings:
     Args:
         radii: Radii, separated by commas. They are decided, unless you give a --method or a budget;
             then they are only shown.
-        method: input-specific: as many samples as each input needs. radii: decide --radii. fixed:
-            the same for all inputs. price: samples that add --price to the radius. exact: count all
-            outcomes of a noise that has few, as splitting:0.5,255 or bands:4. Or the name of a plan
-            of --import. Several, as in radii,input-specific, share their samples. Default: radii
-            with --radii, price with --budget or --minutes, else input-specific.
+        method: input-specific: as many samples as each input needs. radii: decide --radii. walk:
+            decide --radii of a --transform. fixed: the same for all inputs. price: samples that add
+            --price to the radius. exact: count all outcomes of a noise that has few, as
+            splitting:0.5,255 or bands:4. Or the name of a plan of --import. Several, as in
+            radii,input-specific, share their samples. Default: walk with --transform, radii with
+            --radii, price with --budget or --minutes, else input-specific.
         protocol: cohen: what papers do, 100,000 samples for every input after 100 for the class,
             alpha 0.001, plain Gaussian noise and float32. iss: input-specific sampling as it was
             published, which counts the pilot again (not sound).

@@ -56,8 +56,11 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
 
 
 def table(
-    runs: Runs,
+    runs: Runs = [],  # noqa: B006
     *,
+    names: Annotated[list[str], typer.Option(metavar="NAME=RUN")] = [],  # noqa: B006
+    columns: str | None = None,
+    caption: str | None = None,
     reference: Reference = None,
     radii: Radii = None,
     format: Literal["terminal", "markdown", "latex"] = "terminal",
@@ -65,13 +68,39 @@ def table(
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, and mark the best.
 
     Args:
-        format: The format of the table.
+        names: A run under a name of your own, as in Ours=runs/a. May be repeated.
+        columns: Show these columns, as in acr,ca: method, noise, norm, alpha, format, inputs,
+            samples, time, mad, acr, ca, attacked, abstained, not-certified.
+        caption: What to write above the table.
+        format: The format of the table. latex is for the package booktabs.
     """
     from smoothcert.runs.formats import collect
 
-    results = collect(runs)
-    rows = sc.table(results, reference=reference, radii=numbers("--radii", radii))
+    named = _named(names)
+    others = [run for run in runs if run not in named.values()]
+    results = collect(others) if others or not named else []
+    results += collect(named) if named else []
+    rows = sc.table(
+        results,
+        reference=reference,
+        radii=numbers("--radii", radii),
+        columns=None if columns is None else columns.split(","),
+        caption=caption,
+    )
     return Output(rows.plain(), [rows.render(format)])
+
+
+def _named(names: Sequence[str]) -> dict[str, Path]:
+    """The runs of `--names` by their names."""
+    pairs = [text.partition("=") for text in names]
+    for name, _, place in pairs:
+        if not name or not place:
+            raise InvalidInput(
+                "not-a-named-run",
+                "--names takes a name and a run, as in --names Ours=runs/a, got {value!r}",
+                value=name or place,
+            )
+    return {name: Path(place) for name, _, place in pairs}
 
 
 def compare(

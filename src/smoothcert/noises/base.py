@@ -227,7 +227,7 @@ class Noise(Recorded, ABC):
         """
         return self.radius(lower)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """The trade-off curve h between the probabilities of two classes, which is concave.
 
         Let A and B have the probabilities a and b at the input. If A does not beat B after some
@@ -235,7 +235,7 @@ class Noise(Recorded, ABC):
         noise without one keeps this default.
 
         Args:
-            radius: A radius of at least 0.
+            radius: A radius of at least 0, or an array of them.
             b: Probabilities of B, above 0 and below 1.
 
         Returns:

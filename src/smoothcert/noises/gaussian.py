@@ -66,7 +66,7 @@ class GaussianRadius(Noise):
         b = ndtri(_check.probabilities("p", upper))
         return half_difference(self.sigma, a, b)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
         z = ndtri(_check.probabilities("b", b))
         c = 2 * radius / self.sigma

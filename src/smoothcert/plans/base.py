@@ -29,7 +29,7 @@ from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import Look, Votes
+from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
@@ -125,6 +125,14 @@ class Rule(Recorded, ABC):
     @abstractmethod
     def __str__(self) -> str:
         """The rule in a few words, as in "input-specific 100,000, decline 0.05"."""
+
+    def view(self, state: Any) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of.
+
+        Args:
+            state: Where one input stands.
+        """
+        return AS_IT_IS
 
     def update_each(self, states: Sequence[Any], looks: Sequence[Look]) -> Iterable[Any]:
         """What `update` returns for each of several inputs.
@@ -300,7 +308,7 @@ def has_derived_coverage(plan: Plan) -> bool:
 
 
 def _is_hidden(kind: type, name: str) -> bool:
-    """Whether an attribute of an instance hides one of its class that is not the default of a field."""
+    """Whether an instance hides an attribute of its class that is no default of a field."""
     value = getattr(kind, name, None)
     is_field = name in getattr(kind, "__dataclass_fields__", ())
     return callable(value) or not (value is None or is_field or isinstance(value, cached_property))

@@ -24,7 +24,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, Rule
-from smoothcert.plans.votes import Look, ManyVotes
+from smoothcert.plans.votes import Cell, Look, ManyVotes
 from smoothcert.statistics.bounds import Counts
 
 _MOST_WHOLE = 2**62
@@ -78,6 +78,11 @@ class Case:
         for _ in add_each([self], [look]):
             pass
         return self.more
+
+    @property
+    def cell(self) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of."""
+        return type(self.plan).view(self.plan, self.state)
 
     @naming_user_errors()
     def proof(self) -> Proof:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,21 @@ RIVALS = 3
 """Classes beside the chosen one that are counted one by one; all others are counted together."""
 
 
+class Cell(NamedTuple):
+    """An interval of amounts by which a picture is transformed."""
+
+    centre: float
+    """The amount whose picture is drawn."""
+    near: float
+    """One end."""
+    far: float
+    """The other end."""
+
+
+AS_IT_IS = Cell(0.0, 0.0, 0.0)
+"""The picture that is not turned or zoomed."""
+
+
 @dataclass(frozen=True)
 class Look:
     """The votes of one request.
@@ -28,10 +44,13 @@ class Look:
     Args:
         samples: Forward passes of this request.
         votes: Votes by class. A sample without a vote had an output that was not finite.
+        margin: For the first look at a cell of transformed pictures: how far any of them can be
+            from the picture that the samples are of.
     """
 
     samples: int
     votes: Mapping[int, int]
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         counts = [_check.whole(f"votes for class {c}", count) for c, count in self.votes.items()]

@@ -52,8 +52,8 @@ from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
-from smoothcert.runs.table import duration, table
-from smoothcert.runs.words import all_together, shortfall, what_to_deploy
+from smoothcert.runs.table import table
+from smoothcert.runs.words import all_together, duration, shortfall, what_to_deploy
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 

@@ -135,17 +135,19 @@ def _read_export(path: Path) -> Results:
     )
 
 
-def collect(results: Source | Sequence[Source]) -> list[Results]:
+def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names get the
-            names of their folders.
+        results: Runs and other results, or their folders and files; a dictionary gives them names.
+            Equal names get the names of their folders.
     """
     sources: list[Any] = [results]
-    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+    if isinstance(results, Mapping):
+        sources = [replace(read_results(r), name=name) for name, r in results.items()]
+    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs, number_of
-from smoothcert.noises import Noise
+from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.follow import unanimous
 from smoothcert.runs.manifest import Manifest
@@ -255,6 +255,8 @@ class Results:
             return None
         if self.manifest is not None and self.manifest.budget is not None:
             plan = self.manifest.requested_plan
+        if plan.radii is not None:
+            return max(plan.radii)
         radius = unanimous(plan, self.noise).proof().radius
         return radius if radius and radius < math.inf else None
 
@@ -456,10 +458,10 @@ def least_certificate(
 ) -> tuple[float, float] | None:
     """The smallest radius that an input can get, and the probability of the class that it needs.
 
-    None if a majority is enough. It is not if radii have steps, or if the plan decides other
-    `radii`.
+    None if a majority is enough, or if no single probability proves a radius. A majority is not
+    enough if radii have steps, or if the plan decides other `radii`.
     """
-    if noise is None:
+    if noise is None or isinstance(noise, Transformed):
         return None
     radius = min(radii) if radii else np.nextafter(0.0, 1.0)
     p = float(noise.probability(radius))

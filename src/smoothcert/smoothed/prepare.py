@@ -33,11 +33,12 @@ from smoothcert.models.outputs import (
     check_full_batch,
 )
 from smoothcert.models.seeded import SeededRows
-from smoothcert.noises import Draw, Noise
+from smoothcert.noises import Draw, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
+from smoothcert.sampling.views import Views
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ class ReadySubject:
             seed=self.seed if seed is None else seed,
             flexible=not (self.pad or takes_one_size),
         )
-        return Engine(Sampler(counter), plan=plan, noise=self.noise)
+        views = Views(self.noise, counter) if isinstance(self.noise, Transformed) else None
+        return Engine(Sampler(counter), plan=plan, noise=self.noise, views=views)
 
 
 def prepare(

@@ -48,6 +48,7 @@ _LARGEST_STAKE = 1 - 2.0**-10
 _LOG_MARGIN = 1e-12  # the logarithm of a payoff is off by less
 _MOST_NUMBERS = 2**22  # in the largest array
 _LOGITS = 21.0  # the largest logit of a probability that is searched for the best payoff
+_HALVINGS = 14  # of the interval in which a tangent is searched without a table
 _ROUNDS = 5  # of that search, each 32 times as fine
 _SIDES = np.array([-1, 0, 1]).reshape(3, 1, 1)
 
@@ -150,7 +151,17 @@ def best_bet(
 def _bet(table: Tangents, q: Array) -> Bet:
     """The best bets for expected votes q (3, n, 1); arrays (n, radii)."""
     h, s, k, likelihood = _touching(table, q)
-    edge = q[0] / h - 1
+    divergence = (q * np.log(q)).sum(axis=0) - likelihood
+    distance = np.copysign(np.sqrt(np.maximum(2 * divergence, 0)), q[0] - h)
+    own, rival, other = _payoffs(q[0], h, s, k)
+    return Bet(own, rival, other, distance)
+
+
+def _payoffs(own: Array, h: Array, s: Array, k: Array) -> Array:
+    """Log payoffs of a vote for the class, for the rival and for another class, with the best stake
+    on a tangent if votes for the class have the probability `own`.
+    """
+    edge = own / h - 1
     span = s + k
     rest = 1 - k
     # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all
@@ -162,9 +173,47 @@ def _bet(table: Tangents, q: Array) -> Bet:
     lam = stake / span
     gains = np.empty((3, *h.shape))  # lam (X - k) for X = 1, -s, 0
     gains[0], gains[1], gains[2] = lam * rest, -stake, -lam * k
-    leader, rival, other = np.log1p(gains) - _LOG_MARGIN
-    divergence = (q * np.log(q)).sum(axis=0) - likelihood
-    return Bet(leader, rival, other, np.copysign(np.sqrt(np.maximum(2 * divergence, 0)), edge))
+    payoffs: Array = np.log1p(gains) - _LOG_MARGIN
+    return payoffs
+
+
+class SingleBet(NamedTuple):
+    """A bet at one radius."""
+
+    payoffs: Array
+    """Log payoffs of a vote for the class, for the rival and for another class (3, ...), rounded
+    down."""
+    growth: Array
+    """How much log wealth grows with a vote, if votes come as expected."""
+
+
+def bet_at(noise: Noise, radius: ArrayLike, own: ArrayLike, rival: ArrayLike) -> SingleBet:
+    """The bet against a rival at one radius, for many inputs, each with a radius of its own.
+
+    The tangent is searched on the curve itself, without a table: any tangent is sound.
+
+    Args:
+        noise: The smoothing noise.
+        radius: The radius (...).
+        own: The expected share of votes for the class (...), above 0.
+        rival: That for its rival, above 0.
+    """
+    radius, a, b = np.broadcast_arrays(radius, own, rival)
+    other = np.maximum(1 - a - b, _LEAST)
+    low = np.full(radius.shape, -_LOGITS)
+    high = np.zeros(radius.shape)
+    for _ in range(_HALVINGS):
+        middle = np.rint(_PLACES * (low + high) / 2) / _PLACES
+        point = expit(middle)
+        h, s = noise.trade_off(radius, point)
+        room = 1 - h - point
+        rises = (room > 0) & (a * s / h + b / point > other * (1 + s) / np.maximum(room, _LEAST))
+        low = np.where(rises, middle, low)
+        high = np.where(rises, high, middle)
+    point = expit(low)
+    h, s = noise.trade_off(radius, point)
+    payoffs = _payoffs(a, h, s, _offset(noise, h, s, point))
+    return SingleBet(payoffs, a * payoffs[0] + b * payoffs[1] + other * payoffs[2])
 
 
 def _touching(table: Tangents, q: Array) -> Array:
