@@ -135,7 +135,9 @@ def empty(path):
 @pytest.mark.parametrize("damage", [cut_off, without_a_layer, with_code, of_a_classifier, empty])
 def test_a_checkpoint_that_cannot_be_used_is_one_sentence(pipeline, tmp_path, damage):
     damage(tmp_path / "unet.pt")
-    found = command("certify", model="pipeline_network.py:network", data="data.npz", out="run", **pipeline)
+    found = command(
+        "certify", model="pipeline_network.py:network", data="data.npz", out="run", **pipeline
+    )
     assert isinstance(found.exception, InvalidInput)
     assert "unet.pt" in str(found.exception)
     assert str(found.exception).count("\n") == 0
