@@ -30,7 +30,7 @@ from benchmarks import STARTED
 from smoothcert import _check
 from smoothcert.cli import main
 from smoothcert.cli.command import Output, Table, add_command
-from smoothcert.cli.options import NoiseOptions, SubjectOptions
+from smoothcert.cli.options import PANELS, NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.device.setup import Say, SetupClock, say_nothing
@@ -148,7 +148,7 @@ def bench(
     counter = engine.sampler.counter
     say("timing the classifier alone")
     with torch.inference_mode():
-        forward = _rate(
+        forward = rate_of(
             lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds
         )
     say("timing the sampler")
@@ -156,7 +156,7 @@ def bench(
     rate = _sampler_rate(Engine(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
-    reference = _reference(subject.classifier, runtime)
+    reference = reference_of(subject.classifier, runtime)
     disagreement = _disagreement(
         counter, reference, compared, blank(shape, replace(runtime, dtype="float32"))
     )
@@ -180,7 +180,7 @@ def bench(
     )
 
 
-def _reference(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
+def reference_of(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
     """The classifier in float32, as published programs run it."""
     module = place(classifier.module, replace(runtime, dtype="float32"), shape=())
     return LabelClassifier(module, classifier.classes)
@@ -192,7 +192,7 @@ def _published_rates(
     """The rate of the published loop by batch size."""
     if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference = _reference(subject.classifier, subject.runtime)
+    reference = reference_of(subject.classifier, subject.runtime)
     device = subject.runtime.torch_device
     classes = reference.classes
     following = cycle(inputs.to(device))
@@ -215,7 +215,7 @@ def _published_rates(
             say(f"leaving out the published loop at batch {batch}, which is too slow here")
             continue
         say(f"timing the published loop at batch {batch}")
-        rates[batch] = _rate(partial(work, batch), batch, device, seconds)
+        rates[batch] = rate_of(partial(work, batch), batch, device, seconds)
     return rates
 
 
@@ -241,7 +241,7 @@ def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float
     return next((ceiling for ceiling in _CEILINGS if ceiling <= samples), _CEILINGS[-1])
 
 
-def _rate(work: Callable[[], object], rows: int, device: torch.device, seconds: float) -> float:
+def rate_of(work: Callable[[], object], rows: int, device: torch.device, seconds: float) -> float:
     """Rows per second of `work`.
 
     Its first call, which loads kernels, counts only if it takes all of the time.
@@ -357,7 +357,7 @@ def _speeds(bench: Bench) -> Table:
 
 
 application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-add_command(application, command, panel="")
+add_command(application, command, panel="", options=PANELS)
 
 if __name__ == "__main__":
     main(application)

@@ -156,7 +156,7 @@ EXPERIMENTS = [
             "data": "cifar10",
             "sigma": 0.5,
             "samples": 100_000,
-            "images": 20,
+            "images": 12,
         }
         | {"radius": 0.5, "batch": 1000},
     ),
@@ -186,6 +186,112 @@ EXPERIMENTS = [
             "images": 20,
         }
         | {"radius": 0.25, "batch": 1000},
+    ),
+    # Number formats, ensembles, other training methods, and published pipelines with random weights.
+    Experiment(
+        "formats",
+        "pipelines.formats",
+        1,
+        "gpu weights data",
+        {
+            "model": "gaussian-0.50",
+            "sigma": 0.5,
+            "noisy": 50_000,
+            "dtypes": ["bfloat16", "float16", "float32"],
+            "seconds": 2,
+        },
+    ),
+    *(
+        Experiment(
+            name,
+            "pipelines.networks",
+            1,
+            "gpu weights data",
+            {
+                "models": {
+                    label: ",".join(f"{{weights}}/{file}.safetensors" for file in files.split())
+                    for label, files in models.items()
+                },
+                "sigma": 0.5,
+                "radii": [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5],
+                "seconds": 2,
+            },
+        )
+        for name, models in (
+            (
+                "ensemble-0.50",
+                {
+                    "one": "consistency-0.50",
+                    "three": "consistency-0.50 consistency-0.50-seed1 consistency-0.50-seed2",
+                },
+            ),
+            (
+                "methods-0.50",
+                {
+                    method: f"{method}-0.50"
+                    for method in ("gaussian", "consistency", "smoothmix", "catrs")
+                },
+            ),
+        )
+    ),
+    *(
+        Experiment(
+            f"pipelines-{name}",
+            "pipelines.behind_denoiser",
+            1.5,
+            "gpu timm",
+            {
+                "unet": unet,
+                "classifier": classifier,
+                "resize": resize,
+                "sigma": 0.5,
+                "dtype": "float16",
+                "batch": batch,
+                "seconds": seconds,
+            },
+        )
+        for name, unet, classifier, resize, batch, seconds in (
+            (
+                "cifar10",
+                "improved-diffusion, CIFAR-10",
+                "timm:vit_base_patch16_224",
+                "224",
+                200,
+                4,
+            ),
+            (
+                "imagenet",
+                "guided-diffusion, ImageNet 256",
+                "timm:beit_large_patch16_512",
+                "512",
+                25,
+                8,
+            ),
+        )
+    ),
+    Experiment(
+        "pipelines-costs",
+        "pipelines.costs",
+        1,
+        "logs",
+        {
+            "pipelines": {
+                "CIFAR-10": {
+                    "speed": "pipelines-cifar10",
+                    "images": 10_000,
+                    "ceiling": 100_000,
+                    "log": "cifar10-consistency-0.50.tsv --sigma 0.5 --method radii --radii 0,0.25,0.5,0.75,1 "
+                    "--known-labels",
+                },
+                "ImageNet": {
+                    "speed": "pipelines-imagenet",
+                    "images": 1_000,
+                    "ceiling": 10_000,
+                    "log": "imagenet-consistency-0.50.tsv --sigma 0.5 --method radii --radii 0,0.5,1,1.5 "
+                    "--known-labels",
+                },
+            }
+        },
     ),
     # Other norms: train with the noise, then certify.
     *(

@@ -28,7 +28,7 @@ def replays(inputs: Inputs, *, rows: dict[str, dict[str, str]]) -> dict[str, Any
     return {
         "rows": [
             {"name": name, "radii": _radii(columns)}
-            | {column: _replay(inputs, arguments) for column, arguments in columns.items()}
+            | {column: replay(inputs, arguments) for column, arguments in columns.items()}
             for name, columns in rows.items()
         ]
     }
@@ -39,7 +39,7 @@ def _radii(columns: dict[str, str]) -> str | None:
     return given[1].replace(",", ", ") if given else None
 
 
-def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
+def replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
     found = json.loads(smoothcert("replay", *_with_folder(inputs, arguments), "--json"))
     ceiling, fixed = found["ceiling"], found["fixed"]
     lost = {

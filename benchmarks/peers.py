@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchmarks.experiments import Inputs
 from benchmarks.logs import ALPHA, betting
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, Smoothed
 from smoothcert.compat.cohen import Smooth
-from smoothcert.data import load_dataset
+from smoothcert.data import Dataset, load_dataset
 from smoothcert.models import load_classifier
 from smoothcert.plans.follow import Case
 from smoothcert.statistics.group_sequential import default_looks, futility_counts
@@ -37,13 +38,9 @@ def side_by_side(
     batch: int,
 ) -> dict[str, Any]:
     """Seconds and samples per input, and what is certified. Every program certifies one input first, to warm up."""
-    own = (
-        None if data == "fashion-mnist" else weights(inputs, model)
-    )  # the bundled model needs none
-    network = load_classifier(model if own is None else None, weights=own, sigma=sigma).module
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    network, dataset = _loaded(inputs, model, data, sigma)
     network = network.to(device).eval()
-    dataset = load_dataset(data if own is None else f"{data}:{inputs.data}")
     chosen = np.linspace(0, len(dataset) - 1, images).astype(int)
     pairs = [dataset[int(i)] for i in chosen]
     noise, pilot = Gaussian(sigma), samples // 100
@@ -54,22 +51,10 @@ def side_by_side(
     deciding = AtRadii([radius], samples, known_labels=True)
     loop = Loop(network, sigma, batch, device)
 
-    def theirs(certify: Callable[[Tensor], tuple[int, float]]) -> Callable[[Any], list[Found]]:
-        def run(some: Any) -> list[Found]:
-            answers = [(*certify(x), label) for x, label in some]
-            return [
-                (
-                    bound * (answer == label),
-                    bool(answer == label and bound > radius),
-                    pilot + samples,
-                )
-                for answer, bound, label in answers
-            ]
+    theirs = partial(_answers, radius=radius, samples=pilot + samples)
 
-        return run
-
-    def packed(plan: Plan) -> Callable[[Any], list[Found]]:
-        smoothed = Smoothed(network, noise=noise)
+    def packed(plan: Plan, dtype: str = "auto") -> Callable[[Any], list[Found]]:
+        smoothed = Smoothed(network, noise=noise, dtype=dtype)
 
         def run(some: Any) -> list[Found]:
             x, y = zip(*some, strict=True)
@@ -94,13 +79,17 @@ def side_by_side(
             )
         )
 
-    smooth = Smooth(network, 10, sigma)
+    def cohen(**settings: Any) -> Callable[[Any], list[Found]]:
+        smooth = Smooth(network, 10, sigma, **settings)
+        return theirs(lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch))
+
+    fixed = plans[f"fixed, {samples:,}"]
     programs: dict[str, Callable[[Any], list[Found]]] = {
         **{f"loop: {name}": loop.follows(plan, noise, radius) for name, plan in plans.items()},
         f"loop: betting confidence sequence at {radius:g}": loop.bets(radius, noise, samples),
-        "`compat.cohen`": theirs(
-            lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch)
-        ),
+        "`compat.cohen`": cohen(),
+        '`compat.cohen`, `dtype="auto"`': cohen(dtype="auto"),
+        f"smoothcert: fixed, {samples:,}, float32": packed(fixed, "float32"),
         **{f"smoothcert: {name}": packed(plan) for name, plan in plans.items()},
         f"smoothcert: radius {radius:g}, known labels": packed(deciding),
     }
@@ -123,6 +112,29 @@ def side_by_side(
         row = {"program": name, "seconds": seconds, "samples": spent.mean()}
         rows.append(row | {"acr": None if decides else radii.mean(), "ca": 100 * reached.mean()})
     return {"rows": rows}
+
+
+def _loaded(inputs: Inputs, model: str, data: str, sigma: float) -> tuple[nn.Module, Dataset]:
+    """A network and its data. The bundled model needs no files."""
+    if data == "fashion-mnist":
+        return load_classifier(model, sigma=sigma).module, load_dataset(data)
+    own = load_classifier(None, weights=weights(inputs, model), sigma=sigma)
+    return own.module, load_dataset(f"{data}:{inputs.data}")
+
+
+def _answers(
+    certify: Callable[[Tensor], tuple[int, float]], *, radius: float, samples: int
+) -> Callable[[Any], list[Found]]:
+    """What a program finds that answers with a class and a radius."""
+
+    def run(some: Any) -> list[Found]:
+        answers = [(*certify(x), label) for x, label in some]
+        return [
+            (bound * (answer == label), bool(answer == label and bound > radius), samples)
+            for answer, bound, label in answers
+        ]
+
+    return run
 
 
 def _found(certificate: Certificate, radius: float) -> Found:

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,26 @@ def test_h_is_help(smoothcert, line):
     answer = smoothcert(line)
     assert answer.code == 0
     assert "Usage" in answer.out
+
+
+def test_the_first_help_shows_the_options_that_most_need_and_another_one_all(smoothcert):
+    first = smoothcert("certify --help")
+    everything = smoothcert("certify --help-all")
+    assert (first.code, everything.code) == (0, 0)
+    options = set(re.findall(r"│ \*? *(--[\w-]+) ", first.out))
+    assert {"--data", "--sigma", "--radii", "--out", "--help-all"} <= options
+    assert len(options) <= 17
+    all_options = set(re.findall(r"│ \*? *(--[\w-]+) ", everything.out))
+    assert options < all_options
+    assert {"--dtype", "--pilot-use", "--executor"} <= all_options
+    titles = re.findall(r"╭─ ([\w ]+) ─", everything.out)
+    assert titles == [
+        "Options",
+        "Model",
+        "Inputs",
+        "Noise",
+        "Plan",
+        "Output",
+        "Speed",
+        "Many machines",
+    ]

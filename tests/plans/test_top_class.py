@@ -75,7 +75,7 @@ def test_a_new_leader_starts_again_with_half_of_what_is_left_of_alpha():
     assert [(one.leader, one.changes) for one in seen] == [(0, 0), (0, 0), (1, 1), (1, 1), (0, 2)]
     wealth = seen[-1].histories.wealth
     assert np.exp(wealth.log[:, 0]).tolist() == pytest.approx([1 / 8] * 3)
-    assert (wealth.own.tolist(), wealth.rival.tolist(), wealth.drawn.tolist()) == (
+    assert (wealth.leader.tolist(), wealth.rival.tolist(), wealth.drawn.tolist()) == (
         [15] * 3,
         [0, 1, 11],
         [27] * 3,

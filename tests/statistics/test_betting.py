@@ -191,7 +191,7 @@ def test_the_drawing_error_is_charged():
     assert np.all(charged < exact - 1)
     a, b, error = 0.3 + 0.01, 0.3 - 0.01, 0.01  # as it is drawn, a tie looks like this
     bet = best_bet(tangents(Inexact(0.5, drawing_error=error), (0.0,)), 40, 12, 60)
-    assert a * np.exp(bet.own) + b * np.exp(bet.rival) + (1 - a - b) * np.exp(bet.other) <= 1
+    assert a * np.exp(bet.leader) + b * np.exp(bet.rival) + (1 - a - b) * np.exp(bet.other) <= 1
 
 
 @pytest.mark.parametrize("noise", [Gaussian(0.1), Uniform(1.0), Laplace(0.01)], ids=str)
@@ -231,9 +231,9 @@ def test_radii_that_enter_later_start_with_nothing_and_leave_the_others_alone():
         assert other.rows == one.rows
         assert other.wealth.log[..., :2].tolist() == one.wealth.log.tolist()
         assert not other.wealth.log[..., 2].any()
-    assert other.wealth.bet.own[0, 2] > 0  # earlier votes teach its first bet
+    assert other.wealth.bet.leader[0, 2] > 0  # earlier votes teach its first bet
     [entered] = update_histories(all_of_them, [other], [{3: 18}], 18, chosen=[3], alpha=1e-100)
-    assert np.all(entered.wealth.log[..., 2] == pytest.approx(18 * other.wealth.bet.own[..., 2]))
+    assert np.all(entered.wealth.log[..., 2] == pytest.approx(18 * other.wealth.bet.leader[..., 2]))
 
 
 def random_looks(rng, classes, count, p=None):

@@ -387,4 +387,4 @@ def test_a_resumed_training_says_what_was_left(options, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(recipe, data, data, out=tmp_path / "run", device="cpu", on_epoch=stop)
     resumed = CliRunner().invoke(app, options)
-    assert resumed.stdout.startswith("resumed after epoch 1, trained the last 1 of 2 epochs: ")
+    assert resumed.stdout.startswith("trained 1 of 2 epochs now: ")

@@ -18,6 +18,7 @@ from smoothcert._user_errors import import_users_module
 from smoothcert._version import __version__
 from smoothcert.cli import certify, check, measure, plans, results, train
 from smoothcert.cli.command import add_command
+from smoothcert.cli.options import PANELS
 from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
 
 app = typer.Typer(
@@ -32,12 +33,19 @@ _COMMANDS = {  # by the panels of the help
     "Certify": (certify.demo, certify.certify, results.merge),
     "Check a run": (check.audit, check.attack),
     "Before a run": (measure.probe, plans.map_, plans.coverage, plans.replay),
-    "Results": (results.table, results.compare, check.gate, results.report, results.export),
+    "Results": (
+        results.ask,
+        results.table,
+        results.compare,
+        check.gate,
+        results.report,
+        results.export,
+    ),
     "Train": (train.train,),
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        add_command(app, _function, panel=_panel)
+        add_command(app, _function, panel=_panel, options=PANELS)
 
 _SPINS = "1000"
 """How long torch's threads spin while they wait for each other. With the default, they slow down

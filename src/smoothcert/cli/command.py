@@ -8,6 +8,8 @@ Parameters before `*` become arguments, the others become options. A parameter w
 "Args" is a panel of the help. What is not said there, such as the name of a placeholder, stands in
 an annotation with `typer.Option`.
 
+A command with many options shows the most used ones in its help, and all with --help-all.
+
 We read docstrings ourselves, although cyclopts does: machines that certify often have typer alone.
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields
@@ -24,10 +26,15 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 from rich import box, console, table
+from typer.core import TyperCommand
 
 _SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
 _JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+_FEW_OPTIONS = 16
+"""A command with more options has panels in its help."""
+_SHOWS_ALL = f"{__name__}.all"
+"""The key in the context of a command whose help shows all options."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,29 @@ class Output:
             raise typer.Exit(self.code)
 
 
-def add_command(app: typer.Typer, function: Callable[..., Output | None], *, panel: str) -> None:
-    """Make a function a command of the application, in a panel of its help."""
+class Panel(NamedTuple):
+    """A panel of the help: the options that are always shown, and those of --help-all."""
+
+    title: str
+    shown: tuple[str, ...]
+    more: tuple[str, ...]
+
+
+def add_command(
+    app: typer.Typer,
+    function: Callable[..., Output | None],
+    *,
+    panel: str,
+    options: Sequence[Panel],
+) -> None:
+    """Make a function a command of the application.
+
+    Args:
+        app: The application.
+        function: The function.
+        panel: The panel of the command in the help of the application.
+        options: The panels of the options in the help of a command that has many.
+    """
     hints = get_type_hints(function)
     groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
 
@@ -94,6 +122,7 @@ def add_command(app: typer.Typer, function: Callable[..., Output | None], *, pan
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         as_json = values.pop("json", False)
+        values.pop("help_all", None)
         output = function(**values)
         if output is not None:
             output.print(as_json=as_json)
@@ -104,11 +133,60 @@ def add_command(app: typer.Typer, function: Callable[..., Output | None], *, pan
             "json", {}
         )
         parameters.append(_for_typer(_JSON, bool, documented, is_option=True))
+    kind = TyperCommand
+    if len(parameters) > _FEW_OPTIONS:
+        kind = _help_in(options)
+        parameters.append(_HELP_ALL)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     name = function.__name__.rstrip("_")  # `map_` has the name of a builtin
     text = _SECTION.split(inspect.getdoc(function) or "")[0]
-    app.command(name, help=text, rich_help_panel=panel)(command)
+    app.command(name, cls=kind, help=text, rich_help_panel=panel)(command)
+
+
+def _help_in(panels: Sequence[Panel]) -> type[TyperCommand]:
+    """A command whose help has these panels."""
+
+    class Command(TyperCommand):
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            places = {
+                name: (number, panel.title)
+                for number, panel in enumerate(panels)
+                for name in (*panel.shown, *panel.more)
+            }
+            hidden = {name for panel in panels for name in panel.more}
+            if ctx.meta.get(_SHOWS_ALL):
+                hidden = set()
+            shown = copy(self)
+            shown.params = [copy(one) for one in self.params if one.name not in hidden]
+            shown.params.sort(key=lambda one: places.get(one.name or "", (-1, ""))[0])
+            for one in shown.params:
+                if one.name in places:
+                    vars(one)["rich_help_panel"] = places[one.name][1]
+            TyperCommand.format_help(shown, ctx, formatter)
+
+    return Command
+
+
+def _show_all(ctx: typer.Context, is_given: bool) -> None:
+    """Show the help with all options."""
+    if is_given:
+        ctx.meta[_SHOWS_ALL] = True
+        print(ctx.get_help())
+        raise typer.Exit()
+
+
+_HELP_ALL = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."
+        ),
+    ],
+)
 
 
 def _is_group(hint: Any) -> bool:

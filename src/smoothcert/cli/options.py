@@ -12,7 +12,7 @@ import typer
 import smoothcert as sc
 from smoothcert._registry import class_named, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, PlanSettings, Settings
-from smoothcert.cli.command import Group
+from smoothcert.cli.command import Group, Panel
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ Skip = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
-TransformName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[:LARGEST]",
-        help="Turn or zoom pictures: rotation:30 (degrees) or zoom:20 (percent) up to this amount.",
-    ),
-]
+Transform = Annotated[str | None, typer.Option(metavar="NAME[:LARGEST]")]
 
 
 def resized(data: str, size: str | None) -> str:
@@ -190,12 +184,12 @@ def transformed(noise: sc.Noise, transform: str) -> Transformed:
 
 def _noise_named(text: str) -> sc.Noise:
     """The noise of a name and its strength, as in gaussian:0.5."""
+    from smoothcert.noises import Transformed
     from smoothcert.noises.base import dashed
 
     name, _, strength = text.partition(":")
-    cls = class_named(
-        "--noise", name, {dashed(cls.__name__): cls for cls in offered_subclasses(sc.Noise)}
-    )
+    classes = [cls for cls in offered_subclasses(sc.Noise) if not issubclass(cls, Transformed)]
+    cls = class_named("--noise", name, {dashed(cls.__name__): cls for cls in classes})
     try:
         values = [float(part) for part in strength.split(",")]
     except ValueError:
@@ -227,19 +221,35 @@ class SweepOptions(Group):
             images on CUDA, else gaussian:S. A run that is resumed keeps its noise. Several, as in
             0.12,0.25,0.5: one run each, in folders of --out, and a page that recommends one.
             {sigma} in --weights and --model stands for each.
+        transform: Certify pictures that are turned by degrees or zoomed by percent, with --radii up
+            to this amount: rotation, rotation:45, zoom, zoom:25. Default: 30 degrees, 20 percent.
     """
 
     sigma: Annotated[str | None, typer.Option(metavar="S[,S,...]")] = None
     noise: _NoiseName = None
+    transform: Transform = None
 
     def runs(self) -> list[dict[str, Any]]:
         """The noise of each run: `noise=` or `sigma=` as `certify` takes them."""
+        if self.transform is not None:
+            return [{"noise": transformed(self._single(), self.transform)}]
         if self.sigma is None:
             return [{"noise": CertifiedNoiseOptions(None, self.noise).build()}]
         sigmas = dict.fromkeys(numbers("--sigma", self.sigma))
         for sigma in sigmas:
             CertifiedNoiseOptions(sigma, self.noise).build()  # this checks it
         return [{"sigma": sigma} for sigma in sigmas]
+
+    def _single(self) -> sc.Noise:
+        """The noise of a run that cannot be one of several."""
+        sigmas = numbers("--sigma", self.sigma)
+        if sigmas is None:
+            return CertifiedNoiseOptions(None, self.noise).build()
+        if len(sigmas) > 1:
+            raise InvalidInput(
+                "several-sigmas", "--transform takes one --sigma, got {sigma}", sigma=self.sigma
+            )
+        return CertifiedNoiseOptions(sigmas[0], self.noise).build()
 
 
 @dataclass(frozen=True)
@@ -292,7 +302,7 @@ class PlanOptions(PlanSettings, Group):
 class MachineOptions(Group):
     """Where to compute.
 
-    Many devices:
+    Args:
         executor: Where to compute: on this machine, or on a Ray cluster.
         devices: local: start one process per device: cuda:0,cuda:1 or all.
         address: ray: auto or HOST:PORT. Default: a new Ray instance.
@@ -312,3 +322,36 @@ class MachineOptions(Group):
 
         settings = self.settings()
         return choose_executor(settings.pop("executor"), **settings)
+
+
+PANELS = (
+    Panel(
+        "Model",
+        ("model", "weights", "denoiser"),
+        ("classes", "local", "resize", "channels", "stochastic", "transform"),
+    ),
+    Panel("Inputs", ("data", "skip", "limit"), ("ids", "input_size", "shard")),
+    Panel("Noise", ("sigma",), ("noise", "seed", "size")),
+    Panel(
+        "Plan",
+        ("radii", "method", "protocol", "samples", "known_labels", "budget"),
+        (
+            "minutes",
+            "joint",
+            "alpha",
+            "bound",
+            "pilot",
+            "decline",
+            "kind",
+            "reference",
+            "price",
+            "give_up",
+            "pilot_use",
+            "grid",
+        ),
+    ),
+    Panel("Output", ("out", "dry_run"), ("track", "quiet", "json")),
+    Panel("Speed", (), ("device", "dtype", "batch", "compile")),
+    Panel("Many machines", (), ("executor", "devices", "address", "workers", "gpus_per_worker")),
+)
+"""How the help of a command with many options shows them."""

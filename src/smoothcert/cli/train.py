@@ -13,7 +13,7 @@ from smoothcert.cli.options import (
     Device,
     Folder,
     NoiseOptions,
-    TransformName,
+    Transform,
     numbers,
     transformed,
 )
@@ -37,7 +37,7 @@ def train(
     denoiser: str | None = None,
     sigmas: str | None = None,
     stability: bool = False,
-    transform: TransformName = None,
+    transform: Transform = None,
     copies: int | None = None,
     weight: float | None = None,
     epsilon: float | None = None,
@@ -71,6 +71,8 @@ def train(
         sigmas: denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma.
         stability: denoiser: also keep the answers of a classifier (--model, --weights), with the
             weight --weight.
+        transform: Also turn or zoom each picture at random, up to so many degrees or percent, and
+            keep a disk of it: rotation:30, zoom:20.
         copies: Noisy copies of each input. Default: as in the paper.
         weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma;
             1 with --stability.
@@ -162,9 +164,7 @@ def _state(now: int, epochs: int) -> str:
     """What this command has trained, in words."""
     if not now:
         return "complete already"
-    if now == epochs:
-        return f"trained {now} of {epochs} epochs"
-    return f"resumed after epoch {epochs - now}, trained the last {now} of {epochs} epochs"
+    return f"trained {now} of {epochs} epochs now"
 
 
 def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:

@@ -119,8 +119,10 @@ class Worker:
         except Exception as error:
             return Failed.from_error(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
-        shown = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
-        return Ready(place, runtime, self._local.engine().free, shown)
+        messages = tuple(
+            str(warning.message) for warning in caught if warning.category is UserWarning
+        )
+        return Ready(place, runtime, self._local.engine().free, messages)
 
     def advance(
         self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None

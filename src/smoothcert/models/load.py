@@ -106,11 +106,7 @@ def _loaded(
         checkpoint = _bundled_weights(bundled_name(spec), sigma)
     elif checkpoint is not None and classes is None:
         classes = checkpoint.classes
-    with _fresh_weights():
-        classifier = _made(spec, checkpoint, classes, published=weights is None)
-    if checkpoint is not None and classes is None:
-        classifier = _with_head_of(checkpoint, classifier, spec)
-    check_classes(classifier.name, classifier.classes or classes, classes)
+    classifier = _without_weights(spec, checkpoint, classes, published=weights is None)
     module = classifier.module
     if not isinstance(module, nn.Module):  # it takes no weights
         return classifier
@@ -127,15 +123,21 @@ def _loaded(
     return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
 
 
-def _with_head_of(checkpoint: Checkpoint, classifier: Classifier, spec: str) -> Classifier:
-    """The classifier with as many classes as the weights have, which may be fine-tuned."""
-    if names_code(spec) or not isinstance(classifier.module, nn.Module):
-        return classifier
-    classes = checkpoint.classes_of(classifier.module, classifier.classes)
-    if classes is None:
-        return classifier
+def _without_weights(
+    spec: str, checkpoint: Checkpoint | None, classes: int | None, *, published: bool
+) -> Classifier:
+    """The classifier from its source, with as many classes as a fine-tuned head has."""
     with _fresh_weights():
-        return _made(spec, checkpoint, classes, published=False)
+        classifier = _made(spec, checkpoint, classes, published=published)
+    module = classifier.module
+    may_be_tuned = classes is None and not names_code(spec)
+    if checkpoint is not None and may_be_tuned and isinstance(module, nn.Module):
+        head = checkpoint.classes_of(module, classifier.classes)
+        if head is not None:
+            with _fresh_weights():
+                return _made(spec, checkpoint, head, published=False)
+    check_classes(classifier.name, classifier.classes or classes, classes)
+    return classifier
 
 
 def _given_weights(weights: str | Path | None) -> Checkpoint | None:

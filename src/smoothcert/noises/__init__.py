@@ -16,6 +16,8 @@ from smoothcert.noises.resolvable import (
     ContrastBrightness,
     Translation,
 )
+from smoothcert.noises.transformed import Rotation, Zoom
+from smoothcert.noises.transformed import Transformed as Transformed
 
 __all__ = [  # what is public, as smoothcert.NAME
     "Ablation",
@@ -31,7 +33,9 @@ __all__ = [  # what is public, as smoothcert.NAME
     "GridGaussian",
     "Laplace",
     "Noise",
+    "Rotation",
     "Splitting",
     "Translation",
     "Uniform",
+    "Zoom",
 ]

@@ -21,6 +21,8 @@ from smoothcert import _check
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
 
+Numbers: TypeAlias = Any
+"""A number, or an array of numbers: one for each of many inputs."""
 Shape: TypeAlias = tuple[int, ...]
 """The shape of an input."""
 
@@ -42,7 +44,7 @@ def dashed(name: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
 
 
-def down(value: ArrayLike) -> Any:
+def down(value: ArrayLike) -> Numbers:
     """A computed value, rounded down by more than its rounding error."""
     value = np.asarray(value, float)
     return (value * (1 - np.copysign(MARGIN, value)))[()]
@@ -62,7 +64,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
             low = middle
 
 
-def half_difference(scale: float, a: Any, b: Any) -> Any:
+def half_difference(scale: float, a: Numbers, b: Numbers) -> Numbers:
     """scale / 2 * (a - b), rounded down.
 
     Each term has a rounding error of its own, which matters where they nearly cancel.
@@ -196,7 +198,7 @@ class Noise(Recorded, ABC):
         """The standard deviation of each coordinate, by which trained weights are chosen."""
 
     @abstractmethod
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         """The radius that is proved when the class has a probability of at least p, rounded down.
 
         A negative value (or NaN) means that nothing is proved. The function never decreases; it may
@@ -207,14 +209,14 @@ class Noise(Recorded, ABC):
         """
 
     @abstractmethod
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         """The smallest p that proves this radius.
 
         Args:
             radius: Radii of at least 0.
         """
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         """The radius that is proved by bounds on two probabilities, rounded down.
 
         A noise that has no such theorem keeps this default, which does not use `upper`.
@@ -225,7 +227,7 @@ class Noise(Recorded, ABC):
         """
         return self.radius(lower)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """The trade-off curve h between the probabilities of two classes, which is concave.
 
         Let A and B have the probabilities a and b at the input. If A does not beat B after some
@@ -233,7 +235,7 @@ class Noise(Recorded, ABC):
         noise without one keeps this default.
 
         Args:
-            radius: A radius of at least 0.
+            radius: A radius of at least 0, or an array of them.
             b: Probabilities of B, above 0 and below 1.
 
         Returns:
@@ -246,7 +248,27 @@ class Noise(Recorded, ABC):
             noise=self,
         )
 
-    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q): the most that any set of probability q can get by a change of size r.
+
+        Questions about the top k need it. It bounds one set under one change; `trade_off` bounds
+        two classes together. A noise without it keeps this default.
+
+        Args:
+            radius: Radii r of at least 0.
+            q: Probabilities at the input, from 0 to 1.
+
+        Returns:
+            U_r(q), to a relative accuracy of 1e-12. It never decreases in q or r.
+        """
+        raise InvalidInput(
+            "no-largest-probability",
+            "{noise} answers no question about the top k, because it does not say how probable a "
+            "set can become by a change: ask for groups",
+            noise=self,
+        )
+
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Numbers]:
         """Radii in other norms that follow from a radius, by norm.
 
         Args:
@@ -296,7 +318,7 @@ class Noise(Recorded, ABC):
             return f"change of at most {limit} values{steps}"
         return f"change of the input{steps} that is smaller than {limit} in {self.norm}"
 
-    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None = None) -> Any:
+    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None = None) -> Numbers:
         """The radius that proved bounds give after `drawing_error` is charged to them.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from smoothcert.noises.base import (
     AdditiveGrid,
     Draw,
     Noise,
+    Numbers,
     Shape,
     checked_size,
     down,
@@ -48,24 +49,29 @@ class GaussianRadius(Noise):
     def deviation(self) -> float:
         return self.sigma
 
-    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Any]:
+    def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Numbers]:
         """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
         if self.norm != "l2":
             return {}
         return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         return down(self.sigma * ndtri(_check.probabilities("p", p)))
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         return ndtr(np.asarray(radius, float) / self.sigma)[()]
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = ndtri(_check.probabilities("p", lower))
         b = ndtri(_check.probabilities("p", upper))
         return half_difference(self.sigma, a, b)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = Phi(Phi^-1(q) + r / sigma)."""
+        z = ndtri(_check.probabilities("q", q))
+        return ndtr(z + np.asarray(radius, float) / self.sigma)
+
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
         z = ndtri(_check.probabilities("b", b))
         c = 2 * radius / self.sigma

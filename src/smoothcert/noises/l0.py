@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod, sqrt
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import LARGEST_INPUT, Marked, Noise, OwnDraw, Shape, checked_size
+from smoothcert.noises.base import (
+    LARGEST_INPUT,
+    Marked,
+    Noise,
+    Numbers,
+    OwnDraw,
+    Shape,
+    checked_size,
+)
 
 
 def next_above(value: Fraction) -> float:
@@ -43,11 +51,11 @@ class SteppedNoise(Noise):
         The values never decrease, and the first one is 1/2.
         """
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         steps = np.searchsorted(_needed(self), _check.probabilities("p", p), side="right")
         return np.asarray(steps - 1.0)[()]
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         """The smallest p that proves this radius; 1 for a radius that no probability proves."""
         needed = np.append(_needed(self), 1.0)
         steps = np.ceil(np.maximum(np.asarray(radius, float), 0))
@@ -111,6 +119,14 @@ class Ablation(Marked, SteppedNoise):
             values.append(Fraction(3, 2) - untouched)
         return values
 
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = q + 1 - C(d - r, k) / C(d, k): a set changes only where a changed pixel is
+        kept.
+        """
+        kept_out = _kept_out(self._pixels(), self.keep)
+        changed = np.ceil(np.minimum(np.asarray(radius, float), self._pixels())).astype(int)
+        return np.minimum(_check.probabilities("q", q) + 1 - kept_out[changed], 1.0)
+
     def certified_change(self, limit: str) -> str:
         return f"change of at most {limit} pixels"
 
@@ -125,6 +141,13 @@ class Ablation(Marked, SteppedNoise):
                 noise=self,
             )
         return self.size
+
+
+@lru_cache(maxsize=64)
+def _kept_out(pixels: int, keep: int) -> NDArray[np.float64]:
+    """C(d - r, k) / C(d, k) for r = 0 ... d: the probability that no changed pixel is kept."""
+    left = np.arange(pixels, 0, -1)  # d, d - 1, ..., 1
+    return np.cumprod(np.append(1.0, np.maximum(left - keep, 0) / left))
 
 
 _LARGEST_RADIUS = 256
@@ -206,15 +229,15 @@ def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ..
     steps = [int(p * scale) for p in (other, (values - 2) * other, keep)]
     distribution = np.array([1], object)  # of t = -r, ..., r, times `total`; exact integers
     total = 1
-    found = [Fraction(1, 2)]
+    thresholds = [Fraction(1, 2)]
     for _ in range(largest):
         distribution = np.convolve(distribution, np.array(steps, object))
         total *= scale
-        threshold = max(_threshold(distribution, total), found[-1])
+        threshold = max(_threshold(distribution, total), thresholds[-1])
         if threshold > _LARGEST_PROVABLE:
             break
-        found.append(threshold)
-    return tuple(found)
+        thresholds.append(threshold)
+    return tuple(thresholds)
 
 
 def _threshold(distribution: NDArray[np.object_], total: int) -> Fraction:

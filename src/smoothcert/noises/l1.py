@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from smoothcert.noises.base import (
     Additive,
     Draw,
     Noise,
+    Numbers,
     OwnDraw,
     down,
     half_difference,
@@ -49,18 +50,23 @@ class LipschitzNoise(Noise):
         # float32 holds 24 bits of the noise or of the offset, and rounds them up to three times.
         return 2.0**-22
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         return down(self.scale * (2 * _check.probabilities("p", p) - 1))
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         return np.minimum((1 + np.asarray(radius, float) / self.scale) / 2, 1.0)[()]
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = _check.probabilities("p", lower)
         b = _check.probabilities("p", upper)
         return down(self.scale * (a - b))
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = min(q + r / (2 scale), 1)."""
+        grown = _check.probabilities("q", q) + np.asarray(radius, float) / (2 * self.scale)
+        return np.minimum(grown, 1.0)
+
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain half."""
         h = _check.probabilities("b", b) + radius / self.scale
         return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]
@@ -124,7 +130,7 @@ class Splitting(OwnDraw, LipschitzNoise):
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
             return Noise.trade_off(self, radius, b)
         return super().trade_off(radius, b)
@@ -175,22 +181,27 @@ class Laplace(Noise):
     def deviation(self) -> float:
         return sqrt(2) * self.scale
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         q = 1 - _check.probabilities("p", p)
         with np.errstate(divide="ignore"):
             # 2 (1 - p) is exact for p >= 1/2. Near p = 1/2, log1p keeps the relative accuracy.
             log = np.where(q > 0.25, np.log1p(2 * q - 1), np.log(2 * q))
         return down(-self.scale * log)
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = _distance(_check.probabilities("p", lower))
         b = _distance(_check.probabilities("p", upper))
         return half_difference(self.scale, a, b)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = u^-1(u(q) + r / scale); `trade_off` says why."""
+        u = _distance(_check.probabilities("q", q)) + np.asarray(radius, float) / self.scale
+        return np.where(u > 0, 1 - np.exp(-u) / 2, np.exp(np.minimum(u, 0)) / 2)
+
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; a shift of r raises b to g(b) at most.
 
         The derivative of a probability p by one coordinate is E[vote * sign(z)] / scale, so its

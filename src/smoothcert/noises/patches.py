@@ -8,14 +8,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import count, takewhile
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Marked, Noise, Shape, checked_size
+from smoothcert.noises.base import Marked, Noise, Numbers, Shape, checked_size
 
 _TOLERANCE = 1e-6
 """Shares of votes times their number are whole numbers, up to this rounding."""
@@ -61,16 +61,16 @@ class PatchNoise(Marked, Noise):
             )
         return self.size
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         share = np.asarray(lower, float) - np.asarray(upper, float)
         lead = np.ceil(self.outcomes * share - _TOLERANCE)
         return np.searchsorted(self._leads(), lead, side="right")[()] - 1.0
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         p = _check.probabilities("p", p)
         return self.radius_between(p, 1 - p + 1 / self.outcomes)  # a tie may go to the rival
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         leads = np.append(self._leads(), self.outcomes)
         side = np.minimum(np.ceil(np.maximum(radius, 0)), len(leads) - 1)
         lead = leads[side.astype(int)]
@@ -79,7 +79,7 @@ class PatchNoise(Marked, Noise):
     def certified_change(self, limit: str) -> str:
         return f"change inside a square patch of {limit} x {limit} pixels, anywhere,"
 
-    def _leads(self) -> Any:
+    def _leads(self) -> Numbers:
         """The lead 2 k that each side 0, 1, 2, ... needs."""
         leads = (2 * self.touched(side) for side in count(1))
         return np.array([0, *takewhile(lambda lead: lead <= self.outcomes, leads)])

@@ -8,7 +8,7 @@ changed input. Each class states its law of composition, from which its radius f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from scipy.special import erfc, ndtr, ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import MARGIN, Noise, OwnDraw, Shape, down
+from smoothcert.noises.base import MARGIN, Noise, Numbers, OwnDraw, Shape, down
 from smoothcert.noises.gaussian import GaussianRadius
 from smoothcert.noises.rounded_normal import thresholds
 
@@ -85,7 +85,7 @@ _HALVINGS = 54
 class ContrastBrightness(OwnDraw, Noise):
     """Turn x into e^K (x + B) with independent normal numbers K and B, without clipping.
 
-    The radius is the largest R for which no e^k (x + b) with |k| < R and |b| < R changes the answer.
+    The radius is the largest R at which no e^k (x + b) with |k| < R and |b| < R alters the answer.
 
     Such a change followed by the noise is e^(k + K) (x + b + e^-k B): the change moves the mean of
     both parameters, and also multiplies the deviation of the second one by c = e^-k. Let a class
@@ -116,7 +116,7 @@ class ContrastBrightness(OwnDraw, Noise):
     def deviation(self) -> float:
         return self.sigma
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         z = np.asarray(ndtri(_check.probabilities("p", p)))
         low = np.zeros_like(z)
         high = np.where(np.isfinite(z), np.maximum(z, 0), 0) * self.sigma / np.sqrt(2)
@@ -128,14 +128,14 @@ class ContrastBrightness(OwnDraw, Noise):
         proved_radius = np.where(np.isinf(z), np.inf, down(low) - MARGIN)
         return np.where(z > 0, proved_radius, np.minimum(z, -MARGIN))[()]
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         return ndtr(self._score(np.asarray(radius, float)))[()]
 
     def certified_change(self, limit: str) -> str:
         change = "change of all values x to e^k (x + b), without clipping,"
         return f"{change} with k and b between -{limit} and {limit},"
 
-    def _score(self, radius: Any) -> Any:
+    def _score(self, radius: Numbers) -> Numbers:
         """Phi^-1 of the probability that this radius needs."""
         with np.errstate(over="ignore"):
             # 1 - (2 Phi(x) - 1) keeps the relative accuracy next to 0.
@@ -195,14 +195,14 @@ class Blur(OfPictures, Noise):
     def __post_init__(self) -> None:
         _check.fields(self, _check.between, "scale", low=0)
 
-    def radius(self, p: ArrayLike) -> Any:
+    def radius(self, p: ArrayLike) -> Numbers:
         p = _check.probabilities("p", p)
         return self.radius_between(p, 1 - p)
 
-    def probability(self, radius: ArrayLike) -> Any:
+    def probability(self, radius: ArrayLike) -> Numbers:
         return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
 
-    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = _check.probabilities("p", lower)
         b = _check.probabilities("p", upper)
         with np.errstate(divide="ignore"):
@@ -210,7 +210,7 @@ class Blur(OfPictures, Noise):
             log = np.where(a - b < 0.5, np.log1p(b - a), np.log(1 - a + b))
         return down(-self.scale * log)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = min(b + 1 - e^(-r / s), 1)."""
         h = _check.probabilities("b", b) - np.expm1(-radius / self.scale)
         return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]

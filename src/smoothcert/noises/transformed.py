@@ -1,9 +1,9 @@
-"""Noise on top of a transformation of pictures: what is certified is an interval of angles or zooms.
+"""Noise on top of a transformation of pictures: it certifies an interval of angles or zooms.
 
 A transformation T(x, a) reads each pixel at another position: with the centre of the picture as 0
-and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and angle
-of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around the
-centre that never reads from outside of the picture.
+and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and
+angle of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around
+the centre that never reads from outside of the picture.
 
 No single probability proves an angle, so these noises have no `radius(p)`: the plan `Walk` decides
 radii of the noise below at many centres, which together cover the interval.
@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from math import pi
-from typing import Any, ClassVar, NoReturn, Self
+from typing import ClassVar, NoReturn, Self
 
 from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either
-from smoothcert.noises.base import Draw, Noise
+from smoothcert.noises.base import Draw, Noise, Numbers
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Transformed(Noise):
         """The radius of the disk that is kept, as a share of half of the shorter side."""
 
     @abstractmethod
-    def polar(self, amount: Any) -> tuple[Any, Any]:
+    def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         """Modulus and angle of m(a).
 
         Args:
@@ -70,7 +70,7 @@ class Transformed(Noise):
         """
 
     @abstractmethod
-    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+    def path(self, centre: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
         """How far a position at distance 1 moves on the way from one amount to another, at most;
         and by how many radians its direction turns.
 
@@ -91,7 +91,7 @@ class Transformed(Noise):
     def drawing_error(self) -> float:
         return self.noise.drawing_error
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """The curve of the noise, with a radius in l2."""
         return self.noise.trade_off(radius, b)
 
@@ -134,10 +134,10 @@ class Rotation(Transformed):
     limit = 180.0
     kept = 1.0
 
-    def polar(self, amount: Any) -> tuple[Any, Any]:
+    def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 0 * amount + 1, -pi / 180 * amount
 
-    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+    def path(self, centre: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
         angle = pi / 180 * abs(end - centre)
         return angle, angle
 
@@ -168,10 +168,10 @@ class Zoom(Transformed):
     def kept(self) -> float:
         return 1 - self.largest / 100
 
-    def polar(self, amount: Any) -> tuple[Any, Any]:
+    def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 1 / (1 + amount / 100), 0 * amount
 
-    def path(self, centre: Any, end: Any) -> tuple[Any, Any]:
+    def path(self, centre: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
         return abs(1 / (1 + end / 100) - 1 / (1 + centre / 100)), 0 * centre
 
     def certified_change(self, limit: str) -> str:

@@ -20,10 +20,12 @@ from smoothcert.plans.price import Price
 from smoothcert.plans.rules import SingleDraw as SingleDraw
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.two_stage import TwoStagePlan as TwoStagePlan
+from smoothcert.plans.votes import Cell as Cell
 from smoothcert.plans.votes import Look
 from smoothcert.plans.votes import Votes as Votes
+from smoothcert.plans.walk import Walk
 
-METHODS = {plan.name: plan for plan in (AtRadii, Exact, Fixed, InputSpecific, Price)}
+METHODS = {plan.name: plan for plan in (AtRadii, Exact, Fixed, InputSpecific, Price, Walk)}
 """Plans by their names on the command line."""
 
 __all__ = [  # what is public, as smoothcert.NAME
@@ -40,5 +42,6 @@ __all__ = [  # what is public, as smoothcert.NAME
     "Price",
     "Proof",
     "Tally",
+    "Walk",
     "exact_coverage",
 ]

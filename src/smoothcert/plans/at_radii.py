@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Proof
 from smoothcert.plans.betting_radii import BettingRadii
 from smoothcert.plans.coverage import Coverage
@@ -46,7 +47,7 @@ class State(NamedTuple):
     """Where inputs stand."""
 
     tally: Tally
-    level: Any = 0
+    level: Numbers = 0
     """How many radii are proved, counted from the smallest one."""
 
 
@@ -58,7 +59,7 @@ class AtRadii(DecidingPlan):
 
     Args:
         bound: "binary" counts the votes of the class alone, as papers do. With "runner-up", this is
-            `BettingRadii`.
+            `BettingRadii`, and so it is for the `top` k.
 
     The other arguments are those of `DecidingPlan`. The default pilot has 50 samples.
 
@@ -74,7 +75,7 @@ class AtRadii(DecidingPlan):
 
     def __new__(cls, *settings: Any, bound: str = "binary", **more: Any) -> Any:
         """A plan with this bound. Runs of version 1 name the betting plan like this, too."""
-        if cls is AtRadii and bound == "runner-up":
+        if cls is AtRadii and (bound == "runner-up" or more.get("top", 1) != 1):
             return BettingRadii(*settings, **more)
         return object.__new__(cls)
 
@@ -90,7 +91,7 @@ class AtRadii(DecidingPlan):
         """
         return _tables(self, noise)
 
-    def init(self, noise: Noise, chosen: Any = None) -> State:
+    def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(Tally.begin(self, noise, chosen))
 
     def update(self, state: State, votes: Votes) -> State:
@@ -105,7 +106,7 @@ class AtRadii(DecidingPlan):
         level = np.where(due, reached.sum(axis=-1), 0)
         return State(tally, np.maximum(state.level, level)[()])
 
-    def request(self, state: State) -> Any:
+    def request(self, state: State) -> Numbers:
         tally = state.tally
         if tally.look == 0 and self.pilot:
             return self.pilot

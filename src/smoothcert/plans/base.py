@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert._registry import Recorded
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import Look, Votes
+from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
@@ -54,12 +55,12 @@ class Proof:
         counted: Samples that the proof rests on.
     """
 
-    prediction: Any = None
-    radius: Any = None
-    lower: Any = 0.0
-    upper: Any = None
-    count: Any = 0
-    counted: Any = 0
+    prediction: Numbers = None
+    radius: Numbers = None
+    lower: Numbers = 0.0
+    upper: Numbers = None
+    count: Numbers = 0
+    counted: Numbers = 0
 
     @classmethod
     def from_bounds(cls, tally: Tally, lower: ArrayLike, upper: ArrayLike | None = None) -> Self:
@@ -91,10 +92,12 @@ class Rule(Recorded, ABC):
     """Samples of the first look, which chooses the class and does not count; 0 for no pilot."""
     known_labels: bool = False
     """Whether the class is the input's label instead of the pilot's choice."""
+    top: int = 1
+    """What is claimed: that the class stays among so many most probable ones."""
     most_looks: ClassVar[int] = 10_000
     """A rule that wants more looks at an input would hardly end, and is refused."""
 
-    def init(self, noise: Noise, chosen: Any = None) -> Any:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Any:
         """The state before the first look, a named tuple. By default, it is a `Tally`.
 
         Args:
@@ -114,7 +117,7 @@ class Rule(Recorded, ABC):
         return state.add(votes)
 
     @abstractmethod
-    def request(self, state: Any) -> Any:
+    def request(self, state: Any) -> Numbers:
         """How many more samples each input gets; 0 when it has enough.
 
         Args:
@@ -124,6 +127,14 @@ class Rule(Recorded, ABC):
     @abstractmethod
     def __str__(self) -> str:
         """The rule in a few words, as in "input-specific 100,000, decline 0.05"."""
+
+    def view(self, state: Any) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of.
+
+        Args:
+            state: Where one input stands.
+        """
+        return AS_IT_IS
 
     def update_each(self, states: Sequence[Any], looks: Sequence[Look]) -> Iterable[Any]:
         """What `update` returns for each of several inputs.
@@ -267,7 +278,7 @@ class Plan(Rule):
         """
         return None
 
-    def expected_samples(self, p: Any, noise: Noise) -> Any:
+    def expected_samples(self, p: Numbers, noise: Noise) -> Numbers:
         """What an input costs on average if its class has probability p (ASN); None if only
         simulations tell.
 
@@ -299,7 +310,7 @@ def has_derived_coverage(plan: Plan) -> bool:
 
 
 def _is_hidden(kind: type, name: str) -> bool:
-    """Whether an attribute of an instance hides one of its class that is not the default of a field."""
+    """Whether an instance hides an attribute of its class that is no default of a field."""
     value = getattr(kind, name, None)
     is_field = name in getattr(kind, "__dataclass_fields__", ())
     return callable(value) or not (value is None or is_field or isinstance(value, cached_property))
@@ -314,6 +325,18 @@ def check_random(noise: Noise) -> None:
             noise=noise,
             exact=either("the plan Exact()", "--method exact"),
             outcomes=noise.outcomes,
+        )
+
+
+def check_top(plan: Rule, answers: int) -> None:
+    """Refuse a question whose answer is always yes."""
+    if plan.top >= answers:
+        raise InvalidInput(
+            "top-too-large",
+            "every class is among the top {top} of {answers}: give a smaller {option}",
+            top=plan.top,
+            answers=answers,
+            option=setting("top"),
         )
 
 

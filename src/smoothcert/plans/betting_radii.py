@@ -8,6 +8,10 @@ there. The wealth of its bets ever reaches 1 / alpha with a probability of at mo
 inequality), whatever the looks and the reason to stop. So each test uses the full alpha, for a
 class that is known or chosen by samples that do not count.
 
+For the top k, a radius is proved when at most k - 1 rivals are unbeaten at it and at every smaller
+radius, with wealth k / alpha. If a claim is false, k rivals have true hypotheses at the first false
+radius, and one of these k had to be rejected.
+
 Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling
 stops. So a run can be continued with a higher ceiling, or with radii above its largest: it gets
 another stage. Every input goes through all stages in order. It enters the next one when it has
@@ -22,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from math import exp
+from math import exp, log
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -32,6 +36,7 @@ from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, check_random, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
@@ -55,7 +60,7 @@ class Stage(NamedTuple):
     """How many of the radii were asked for."""
 
 
-class Standing(NamedTuple):
+class Progress(NamedTuple):
     """Where the bets on one input stand after a look."""
 
     histories: Histories
@@ -72,8 +77,8 @@ class State(NamedTuple):
     """Where inputs stand."""
 
     tally: Tally
-    standing: Any = None
-    """A `Standing`, or an array of them for many inputs; None before the first look and without a
+    progress: Any = None
+    """A `Progress`, or an array of them for many inputs; None before the first look and without a
     class."""
 
 
@@ -145,7 +150,7 @@ class BettingRadii(DecidingPlan):
         noise.trade_off(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
         return DecidingPlan.for_noise(self, noise)
 
-    def init(self, noise: Noise, chosen: Any = None) -> State:
+    def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(Tally.begin(self, noise, chosen))
 
     def update(self, state: State, votes: Votes) -> State:
@@ -154,19 +159,19 @@ class BettingRadii(DecidingPlan):
         by_class = votes.votes
         tally = state.tally.add(votes)
         drawing = np.flatnonzero(votes.samples)
-        before = state.standing
-        standing = np.full(votes.samples.shape, None) if before is None else before.copy()
+        before = state.progress
+        progress = np.full(votes.samples.shape, None) if before is None else before.copy()
         counts = by_class.reshape(-1, by_class.shape[-1])[drawing].tolist()
         after = self._advance(
             tally.noise,
-            standing.ravel()[drawing].tolist(),
+            progress.ravel()[drawing].tolist(),
             tally.chosen.ravel()[drawing].tolist(),
             [{c: n for c, n in enumerate(row) if n} for row in counts],
             votes.samples.ravel()[drawing],
         )
         for place, one in zip(drawing.tolist(), after, strict=True):
-            standing.flat[place] = one
-        return State(tally, standing)
+            progress.flat[place] = one
+        return State(tally, progress)
 
     def update_each(self, states: Sequence[State], looks: Sequence[Look]) -> list[State]:
         tallies = [state.tally.add(look) for state, look in zip(states, looks, strict=True)]
@@ -175,26 +180,26 @@ class BettingRadii(DecidingPlan):
         places = [i for i, tally in enumerate(tallies) if tally.chosen is not None]
         if not places:
             return after
-        standings = self._advance(
+        progresses = self._advance(
             tallies[0].noise,
-            [states[i].standing for i in places],
+            [states[i].progress for i in places],
             [tallies[i].chosen for i in places],
             [looks[i].votes for i in places],
             [looks[i].samples for i in places],
         )
-        for i, standing in zip(places, standings, strict=True):
-            after[i] = State(tallies[i], standing)
+        for i, progress in zip(places, progresses, strict=True):
+            after[i] = State(tallies[i], progress)
         return after
 
-    def request(self, state: State) -> Any:
+    def request(self, state: State) -> Numbers:
         if state.tally.look == 0:
             return self.pilot or min(int(LOOKS[0]), self.stages[0].ceiling)
-        if state.standing is None:
+        if state.progress is None:
             return 0
-        return _each(state.standing, "more")
+        return _each(state.progress, "more")
 
     def prove(self, state: State) -> Proof:
-        level = 0 if state.standing is None else _each(state.standing, "proved")
+        level = 0 if state.progress is None else _each(state.progress, "proved")
         radius = np.concatenate([[np.nan], self.radii])[level]
         tally = state.tally
         return Proof(tally.chosen, radius, count=tally.count, counted=tally.drawn)
@@ -202,11 +207,11 @@ class BettingRadii(DecidingPlan):
     def _advance(
         self,
         noise: Noise,
-        before: Sequence[Standing | None],
+        before: Sequence[Progress | None],
         chosen: Sequence[int],
         votes: Sequence[Mapping[int, int]],
         samples: ArrayLike,
-    ) -> list[Standing]:
+    ) -> list[Progress]:
         """Where several inputs stand after one more look of each.
 
         The first look only teaches the first bet.
@@ -214,31 +219,37 @@ class BettingRadii(DecidingPlan):
         ceilings = np.array([stage.ceiling for stage in self.stages]) + self.pilot
         radii = np.array([stage.radii for stage in self.stages])
         start = _start(noise, self.radii)
-        standing = [one or start for one in before]
-        stage = np.array([one.stage for one in standing])
-        total = np.array([one.total for one in standing]) + np.asarray(samples)
+        progress = [one or start for one in before]
+        stage = np.array([one.stage for one in progress])
+        total = np.array([one.total for one in progress]) + np.asarray(samples)
         following = np.searchsorted(LOOKS, total, side="right")
         histories = update_histories(
             tangents(noise, self.radii),
-            [one.histories for one in standing],
+            [one.histories for one in progress],
             votes,
             samples,
             chosen=chosen,
-            alpha=self.alpha,
+            alpha=self.alpha / self.top,
             look=(LOOKS[following - 1] == total) | (total == self.pilot),
             radii=radii[stage],
         )
         while True:
-            shown = outcome(histories, ceilings[stage], alpha=self.alpha, give_up=self.give_up)
-            ended = (shown.proved >= radii[stage]) | shown.hopeless | (total >= ceilings[stage])
+            result = outcome(
+                histories,
+                ceilings[stage],
+                alpha=self.alpha / self.top,
+                give_up=self.give_up,
+                top=self.top,
+            )
+            ended = (result.proved >= radii[stage]) | result.hopeless | (total >= ceilings[stage])
             passed = ended & (stage < len(radii) - 1)
             if not passed.any():
                 break
             stage = stage + passed
         due = np.minimum(LOOKS[following], ceilings[stage])
         more = np.where(ended, 0, due - total)
-        numbers = (part.tolist() for part in (total, stage, shown.proved, more))
-        return [Standing(*one) for one in zip(histories, *numbers, strict=True)]
+        numbers = (part.tolist() for part in (total, stage, result.proved, more))
+        return [Progress(*one) for one in zip(histories, *numbers, strict=True)]
 
     def coverage(self, noise: Noise) -> Coverage:
         return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
@@ -250,6 +261,10 @@ class BettingRadii(DecidingPlan):
         not on tangents.
         """
         best = self._best_wealth(looks, noise, label)
+        # For the top k, the k-th smallest wealth counts, at the level alpha / k. The last row
+        # stands for all classes without a vote.
+        best = np.sort(np.concatenate([best, *[best[-1:]] * (self.top - 1)]), axis=0)
+        best = best[[self.top - 1]] - log(self.top)
         level = int(np.searchsorted(self.radii, radius, "right"))
         return exp(-float(best[:, :level].min(initial=np.inf if level else 0.0)))
 
@@ -265,11 +280,13 @@ class BettingRadii(DecidingPlan):
         payoffs = np.zeros((3, *wealth.shape))
         seen = np.zeros((len(rivals), 3))
         for look in looks:
-            own = look.of(chosen)
+            leader = look.of(chosen)
             votes = np.array([look.of(c) for c in rivals])
-            new = np.stack([np.full(len(rivals), own), votes, look.samples - own - votes], axis=-1)
-            standing = case.state.standing
-            stage = 0 if standing is None else standing.stage
+            new = np.stack(
+                [np.full(len(rivals), leader), votes, look.samples - leader - votes], axis=-1
+            )
+            progress = case.state.progress
+            stage = 0 if progress is None else progress.stage
             entered = np.arange(len(self.radii)) < self.stages[stage].radii
             gain = sum(n[:, None] * payoff for n, payoff in zip(new.T, payoffs, strict=True))
             wealth = np.where(entered, wealth + gain, 0.0)
@@ -283,13 +300,13 @@ class BettingRadii(DecidingPlan):
         return best
 
 
-def _each(standing: Any, name: str) -> Any:
-    """A number of one `Standing`, or of many."""
-    if not isinstance(standing, np.ndarray):
-        return getattr(standing, name)
-    return np.array([getattr(one, name) for one in standing.ravel()]).reshape(standing.shape)
+def _each(progress: Any, name: str) -> Any:
+    """A number of one `Progress`, or of many."""
+    if not isinstance(progress, np.ndarray):
+        return getattr(progress, name)
+    return np.array([getattr(one, name) for one in progress.ravel()]).reshape(progress.shape)
 
 
 @lru_cache(maxsize=64)
-def _start(noise: Noise, radii: tuple[float, ...]) -> Standing:
-    return Standing(begin_histories(tangents(noise, radii)))
+def _start(noise: Noise, radii: tuple[float, ...]) -> Progress:
+    return Progress(begin_histories(tangents(noise, radii)))

@@ -15,6 +15,7 @@ import numpy as np
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.expected import expected_samples
 from smoothcert.plans.follow import Case, whole_samples
@@ -99,7 +100,7 @@ class Combined(Plan):
             plan.for_noise(noise)
         return self
 
-    def init(self, noise: Noise, chosen: Any = None) -> tuple[Part, ...]:
+    def init(self, noise: Noise, chosen: Numbers = None) -> tuple[Part, ...]:
         states = [plan.init(noise, chosen if plan.known_labels else None) for plan in self.plans]
         return tuple(_asked(*pair) for pair in zip(self.plans, states, strict=True))
 
@@ -126,7 +127,7 @@ class Combined(Plan):
         first = self.plans[0]
         return first.p_value(looks_seen_by(first, looks, noise, label), radius, noise, label)
 
-    def expected_samples(self, p: Any, noise: Noise) -> Any:
+    def expected_samples(self, p: Numbers, noise: Noise) -> Numbers:
         return np.max([expected_samples(plan, p, noise) for plan in self.plans], axis=0)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Rule, has_derived_coverage
 from smoothcert.plans.combined import Combined
 from smoothcert.plans.simulation import needed_probability, simulated_stops, unknown_failure
@@ -172,8 +173,8 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
 
     >>> from smoothcert import Gaussian, InputSpecific
     >>> plan = InputSpecific(100_000, decline=0.05, kind="relative", pilot_use="reuse")
-    >>> found = exact_coverage(plan, Gaussian(0.5))
-    >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
+    >>> coverage = exact_coverage(plan, Gaussian(0.5))
+    >>> round(coverage.worst_failure / 0.001, 3), round(coverage.worst_p, 2), coverage.valid
     (1.045, 0.6, False)
     """
     certifying = _certifying(plan)
@@ -182,12 +183,12 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     derived = None
     if has_derived_coverage(certifying):
         derived = type(certifying).coverage(primary, noise)
-    found = derived
-    if found is None:
-        found = _searched(primary, noise)
+    coverage = derived
+    if coverage is None:
+        coverage = _searched(primary, noise)
     return replace(
-        found,
-        exact=not found.theorem and found.simulated is None,
+        coverage,
+        exact=not coverage.theorem and coverage.simulated is None,
         drawing_error=noise.drawing_error,
         searched=derived is None,
     )
@@ -222,7 +223,7 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
     # it here, too.
     by_pilot = not plan.known_labels
 
-    def wrong(each: Array, repetitions: int) -> Any:
+    def wrong(each: Array, repetitions: int) -> Numbers:
         """Whether claims are wrong; below 1/2, any certificate is."""
         stops = simulated_stops(
             plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot
@@ -244,8 +245,8 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
     failed, tied = (failures / _REPETITIONS).tolist()
     rivals = int(np.count_nonzero(worst[1:]))
-    known = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
-    return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=known)
+    simulated = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
+    return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=simulated)
 
 
 def _search(stopping: StoppingDistribution) -> tuple[float, float]:
@@ -258,11 +259,11 @@ def _search(stopping: StoppingDistribution) -> tuple[float, float]:
     """
     cells = [_attainable(stopping, low, high) for low, high in pairwise(_GRID.tolist())]
     few = _MOST_VALUES if sum(map(len, cells)) <= _MOST_VALUES else _VALUES_PER_CELL
-    found = [_worst(stopping, _spread(cell, few)) for cell in cells]
+    worst = [_worst(stopping, _spread(cell, few)) for cell in cells]
     if few != _MOST_VALUES:
-        best = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)[:_BEST_CELLS]
-        found += [_worst(stopping, _spread(cells[i], _VALUES_PER_BEST_CELL)) for i in best]
-    return max([*found, _worst(stopping, _BELOW_HALF)])
+        best = sorted(range(len(cells)), key=lambda i: worst[i], reverse=True)[:_BEST_CELLS]
+        worst += [_worst(stopping, _spread(cells[i], _VALUES_PER_BEST_CELL)) for i in best]
+    return max([*worst, _worst(stopping, _BELOW_HALF)])
 
 
 def _worst(stopping: StoppingDistribution, p: Array) -> tuple[float, float]:

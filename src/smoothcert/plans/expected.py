@@ -4,13 +4,14 @@ probability.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan
 from smoothcert.plans.simulation import needed_probability, simulated_stops
 from smoothcert.plans.stopping import StoppingDistribution, is_countable
@@ -28,10 +29,10 @@ class Expected(NamedTuple):
     probability.
     """
 
-    samples: Any
+    samples: Numbers
     """Samples as planned, without `pilot_not_counted`; if `average`, the expectation of all
     samples."""
-    proved: dict[str, Any]
+    proved: dict[str, Numbers]
     """What is proved, by column title: radii, or probabilities to prove a radius."""
     average: bool = False
     """Whether `samples` is an expectation and not the plan of the method."""
@@ -60,7 +61,7 @@ def expected(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULA
     return _by_simulation(primary, values, noise, simulated)
 
 
-def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
+def expected_samples(plan: Plan, p: Numbers, noise: Noise) -> Numbers:
     """The samples that an input costs on average if its class has probability p, every forward pass
     counted.
     """
@@ -71,7 +72,7 @@ def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
     return simulated_stops(plan, noise, p, repetitions=_TO_PLAN, rng=rng).samples.mean(axis=1)
 
 
-def _by_counting(plan: Plan, p: Any, noise: Noise) -> Expected:
+def _by_counting(plan: Plan, p: Numbers, noise: Noise) -> Expected:
     stopping = StoppingDistribution(plan, noise)
     samples = np.array([stopping.at(q, limit=np.inf).samples for q in p.tolist()])
     proved = {}
@@ -81,7 +82,7 @@ def _by_counting(plan: Plan, p: Any, noise: Noise) -> Expected:
     return Expected(samples, proved, average=True)
 
 
-def _by_simulation(plan: Plan, p: Any, noise: Noise, simulated: int) -> Expected:
+def _by_simulation(plan: Plan, p: Numbers, noise: Noise, simulated: int) -> Expected:
     repetitions = _SIMULATED if plan.radii is None else max(simulated // len(p), _FEWEST)
     rng = np.random.default_rng(0)
     stops = simulated_stops(plan, noise, p, repetitions=repetitions, rng=rng)

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, Rule
-from smoothcert.plans.votes import Look, ManyVotes
+from smoothcert.plans.votes import Cell, Look, ManyVotes
 from smoothcert.statistics.bounds import Counts
 
 _MOST_WHOLE = 2**62
@@ -77,6 +78,11 @@ class Case:
         for _ in add_each([self], [look]):
             pass
         return self.more
+
+    @property
+    def cell(self) -> Cell:
+        """Under a transformation, the cell whose central picture the next samples are of."""
+        return type(self.plan).view(self.plan, self.state)
 
     @naming_user_errors()
     def proof(self) -> Proof:
@@ -138,7 +144,7 @@ def follow(
     noise: Noise,
     draw: Callable[[Counts], ManyVotes],
     shape: tuple[int, ...],
-    chosen: Any = None,
+    chosen: Numbers = None,
 ) -> Followed:
     """Follow a rule on many inputs to the end.
 
@@ -155,7 +161,7 @@ def follow(
     spent = np.zeros(shape, np.int64)
     looks = 0
     while np.any(more):
-        state = _of_those(more > 0, kind.update(plan, state, draw(more)), state)
+        state = told(plan, state, draw(more))
         spent += more
         looks += 1
         wanted = whole_samples(plan, kind.request(plan, state), taking_part=more > 0)
@@ -163,7 +169,15 @@ def follow(
     return Followed(state, spent)
 
 
-def whole_samples(plan: Rule, answer: Any, taking_part: Any = None) -> Any:
+def told(plan: Rule, state: Any, votes: ManyVotes) -> Any:
+    """The state of many inputs after one more look, whoever asked for it.
+
+    An input without samples in this look keeps its state.
+    """
+    return _of_those(votes.samples > 0, type(plan).update(plan, state, votes), state)
+
+
+def whole_samples(plan: Rule, answer: Any, taking_part: Numbers = None) -> Numbers:
     """The answer of `request`, after a check, because the rule may be the user's own.
 
     `taking_part` are the inputs that wanted samples before; the others get none. None stands for
@@ -194,7 +208,7 @@ def _first_request(plan: Rule, state: Any) -> int:
     return int(within_limits(plan, first, 0, 0))
 
 
-def within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
+def within_limits(plan: Rule, more: Numbers, spent: Numbers, looks: int) -> Numbers:
     """Refuse a rule that would never end, or that asks for more than an input may cost."""
     total = int(np.max(np.where(more, more + spent, 0), initial=0))
     if total and looks >= plan.most_looks:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans import two_stage
 from smoothcert.plans.base import Plan, Rule, check_random, settle
 from smoothcert.plans.expected import Expected
@@ -165,7 +166,9 @@ def _planned_for_votes(plan: InputSpecific, noise: Noise, count: int, rival: int
     return _planned_with_rivals(plan, noise, np.asarray(count), np.asarray(rival))
 
 
-def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> Counts:
+def _planned_with_rivals(
+    plan: InputSpecific, noise: Noise, count: Numbers, rival: Numbers
+) -> Counts:
     """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both
     ends.
     """
@@ -181,10 +184,10 @@ def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: A
     return np.asarray(needed.max(axis=0), np.int64)
 
 
-def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> Counts:
+def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Numbers, q: Numbers) -> Counts:
     """The sample map of two probabilities: the class has p, its strongest rival q."""
 
-    def radius(k: Any) -> Any:
+    def radius(k: Numbers) -> Numbers:
         low = lower_bound(p * k, k, alpha=plan.level)
         high = upper_bound(np.minimum(q * k, k), k, alpha=plan.level_of_rivals)
         return noise.radius_between(low, np.minimum(high, one_minus_up(low)))
@@ -196,8 +199,8 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> Co
         else radius(np.full(p.shape, float(plan.samples)))
     )
     required = after_decline(full, plan.decline, plan.kind)
-    found = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
-    return np.where(required > 0, found, 0)
+    needed = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
+    return np.where(required > 0, needed, 0)
 
 
 def plan_or_default(plan: Plan | None) -> Plan:

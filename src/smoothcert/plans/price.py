@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from scipy.special import ndtri
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans import two_stage
 from smoothcert.plans.base import settle
 from smoothcert.plans.coverage import Coverage
@@ -110,7 +111,7 @@ class Price(TwoStagePlan):
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: Counts | None = None) -> Counts:
         return np.full(np.shape(count), self.looks[0])
 
-    def request(self, state: Tally) -> Any:
+    def request(self, state: Tally) -> Numbers:
         if state.look == 0 and self.pilot:
             return self.pilot
         if state.without_class:
@@ -124,26 +125,23 @@ class Price(TwoStagePlan):
         misses = np.asarray(state.drawn) - state.count
         return np.where(misses < self.limits(state.noise)[done - 1], step, 0)[()]
 
-    def _upper(self, state: Tally, lower: Any) -> Any:
-        """An upper bound on the probability of every other class.
+    def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
+        """An upper bound on the probability of each rival, from its votes (..., rivals).
 
         When the plan stops depends on the misses alone. Given their number, each one falls into a
         group with the same probability, wherever it stops, so Clopper-Pearson bounds this
         probability. What bounds the probability of a miss is the bound on the class.
         """
-        assert state.rivals is not None
-        drawn = np.asarray(state.drawn)
-        misses = drawn - state.count
-        each = np.maximum(misses, 1)[..., None]
-        share = bounds.upper_bound(state.rivals.votes, each, alpha=self.level_of_rivals)
-        share = np.where(misses > 0, share.max(axis=-1), 1.0)
-        own = bounds.lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
-        upper = np.nextafter(share * bounds.one_minus_up(own), 2.0).clip(max=1.0)
-        return np.where(drawn > 0, upper, 1.0)[()]
+        misses = (np.asarray(state.drawn) - state.count)[..., None]
+        share = bounds.upper_bound(votes, np.maximum(misses, 1), alpha=self.level_of_rivals)
+        share = np.where(misses > 0, share, 1.0)
+        own = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
+        rest = np.asarray(bounds.one_minus_up(own))[..., None]
+        return np.nextafter(share * rest, 2.0).clip(max=1.0)
 
     def coverage(self, noise: Noise) -> Coverage:
         theorem = "stopping on bad news alone"
-        if self.bound == "runner-up":
+        if self.bounds_others:
             theorem = "union bound"
         return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem=theorem)
 
@@ -154,7 +152,7 @@ class Price(TwoStagePlan):
         samples = stops.samples.mean(axis=1)
         return Expected(samples, {"radius": radius}, average=True, simulated=True)
 
-    def expected_samples(self, p: Array, noise: Noise) -> Any:
+    def expected_samples(self, p: Array, noise: Noise) -> Numbers:
         goes_on = _misses(self.looks, tuple(p)) < self.limits(noise)[:, None, None]
         # The share of inputs that draw for each later look.
         reached = np.logical_and.accumulate(goes_on, axis=0)[:-1].mean(axis=1)
@@ -196,12 +194,12 @@ def _limits(plan: Price, noise: Noise) -> Counts:
     return smallest(stops, -1, plan.looks)
 
 
-def _radius(votes: Any, samples: Any, alpha: float, noise: Noise) -> Any:
+def _radius(votes: Numbers, samples: Numbers, alpha: float, noise: Noise) -> Numbers:
     """Roughly the radius that votes prove, 0 for none."""
     return np.maximum(noise.radius(_beta_quantile(votes, samples - votes + 1, alpha)), 0.0)
 
 
-def _beta_quantile(a: Any, b: Any, level: ArrayLike) -> Any:
+def _beta_quantile(a: Numbers, b: Numbers, level: ArrayLike) -> Numbers:
     """The quantile of Beta(a, b), as Wilson and Hilferty approximate it: good to plan with, and
     fast.
     """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Rule
 from smoothcert.plans.tally import Tally
 
@@ -24,7 +25,7 @@ class SingleDraw(Rule):
     def __str__(self) -> str:
         return f"a single draw of {self.samples:,} samples"
 
-    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
         return Tally(noise, pilot=0, chosen=chosen)
 
     def request(self, state: Tally) -> int:

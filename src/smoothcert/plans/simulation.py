@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.follow import Followed, follow, proved
 from smoothcert.plans.votes import ManyVotes
@@ -32,12 +33,14 @@ class SimulatedVotes(ManyVotes):
         chosen: The class of each input that is fixed in advance; None if there is none.
     """
 
-    def __init__(self, rng: np.random.Generator, samples: Counts, p: Array, chosen: Any) -> None:
+    def __init__(
+        self, rng: np.random.Generator, samples: Counts, p: Array, chosen: Numbers
+    ) -> None:
         self.samples = samples
         self._rng = rng
         self._p = p
         self._chosen = chosen
-        self._count: Any = None
+        self._count: Numbers = None
 
     @cached_property
     def votes(self) -> Counts:
@@ -56,7 +59,7 @@ class SimulatedVotes(ManyVotes):
         np.put_along_axis(others, self._chosen[..., None], self._count[..., None], axis=-1)
         return others
 
-    def of(self, chosen: Any) -> Any:
+    def of(self, chosen: Numbers) -> Numbers:
         if self._chosen is None or "votes" in vars(self) or chosen is not self._chosen:
             return super().of(chosen)
         if self._count is None:
@@ -70,7 +73,7 @@ def simulate(
     p: Array,
     shape: tuple[int, ...],
     rng: np.random.Generator,
-    chosen: Any = None,
+    chosen: Numbers = None,
 ) -> Followed:
     """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no
     vote at all.

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.votes import Votes
+from smoothcert.noises.base import Numbers
+from smoothcert.plans.votes import Look, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.base import Rule
+
+
+_NO_VOTES = Look(0, {})
 
 
 class Rivals(NamedTuple):
@@ -22,14 +26,14 @@ class Rivals(NamedTuple):
     others together.
     """
 
-    strongest: Any = None
+    strongest: Numbers = None
     """The classes that are counted one by one; None before the first look."""
-    pilot: Any = None
+    pilot: Numbers = None
     """Votes for each group in the pilot, right after it."""
-    votes: Any = None
+    votes: Numbers = None
     """Votes for each group among the samples that count; None before the first of them."""
 
-    def add(self, votes: Votes, chosen: Any, *, pilot: bool) -> Rivals:
+    def add(self, votes: Votes, chosen: Numbers, *, pilot: bool) -> Rivals:
         """The groups after one more look; `pilot` says whether its votes only plan."""
         strongest = self.strongest
         if strongest is None:
@@ -49,19 +53,24 @@ class Tally(NamedTuple):
     """Samples of the first look that choose the class and do not count; 0 if all samples count."""
     look: int = 0
     """Looks so far; the pilot is one of them."""
-    chosen: Any = None
+    chosen: Numbers = None
     """The class; None before it is chosen, and where no sample of the first look had a vote."""
-    pilot_count: Any = 0
+    pilot_count: Numbers = 0
     """Votes for the class in the pilot, right after it."""
-    count: Any = 0
+    count: Numbers = 0
     """Votes for the class among the `drawn` samples."""
-    drawn: Any = 0
+    drawn: Numbers = 0
     """Samples that count."""
     rivals: Rivals | None = None
     """Votes for other classes; None for a plan that does not need them."""
+    every: Any = None
+    """Votes for every class among the samples that count; None for a plan that does not need
+    them."""
 
     @classmethod
-    def begin(cls, rule: Rule, noise: Noise, chosen: Any = None, *, rivals: bool = False) -> Self:
+    def begin(
+        cls, rule: Rule, noise: Noise, chosen: Numbers = None, *, rivals: bool = False
+    ) -> Self:
         """Before the first look. A class that counted votes would choose is refused.
 
         Args:
@@ -79,7 +88,10 @@ class Tally(NamedTuple):
                 plan=rule,
                 labels=setting("known_labels", True),
             )
-        return cls(noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None)
+        every = _NO_VOTES if rule.top > 1 else None
+        return cls(
+            noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None, every=every
+        )
 
     def add(self, votes: Votes) -> Tally:
         """The tally after one more look."""
@@ -94,7 +106,11 @@ class Tally(NamedTuple):
         if in_pilot:
             return after._replace(pilot_count=votes.of(chosen))
         count = self.count + votes.of(chosen)
-        return after._replace(pilot_count=0, count=count, drawn=self.drawn + votes.samples)
+        every = self.every
+        if every is not None:
+            every = votes if every is _NO_VOTES else every + votes
+        drawn = self.drawn + votes.samples
+        return after._replace(pilot_count=0, count=count, drawn=drawn, every=every)
 
     @property
     def without_class(self) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Rule, check_random
 from smoothcert.plans.follow import unanimous
 from smoothcert.plans.votes import Look, Votes
@@ -61,7 +62,7 @@ class TopClass(Rule):
     def __str__(self) -> str:
         return f"until the top class is settled, {self.samples:,} samples at most"
 
-    def init(self, noise: Noise, chosen: Any = None) -> Contest:
+    def init(self, noise: Noise, chosen: Numbers = None) -> Contest:
         table = tangents(noise, (0.0,))
         return Contest(table, Look(0, {}), _NOBODY, -1, False, begin_histories(table))
 
@@ -127,7 +128,10 @@ def _new_leader(table: Tangents, seen: Look, leader: int, changes: int) -> Histo
     counts = sorted({0, *others.values()})
     rows = {c: counts.index(count) for c, count in others.items()}
     rival = np.asarray(counts, float)
-    own = np.full(len(counts), float(seen.of(leader)))
+    leader_votes = np.full(len(counts), float(seen.of(leader)))
     total = np.full(len(counts), float(seen.samples))
     wealth = np.full((len(counts), 1), -log(2) * (changes + 1))
-    return Histories(rows, Wealth(own, rival, total, wealth, best_bet(table, own, rival, total)))
+    return Histories(
+        rows,
+        Wealth(leader_votes, rival, total, wealth, best_bet(table, leader_votes, rival, total)),
+    )

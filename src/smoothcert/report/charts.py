@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from smoothcert.noises import Noise
+from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Plan
 from smoothcert.plans.expected import Expected, expected
 from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
@@ -237,7 +237,9 @@ def sample_maps(runs: Sequence[Results]) -> Chart:
     shown = []
     for run in runs:
         plan = run.certified_by
-        if plan is not None and run.noise is not None and plan.adaptive:
+        if plan is None or run.noise is None or isinstance(run.noise, Transformed):
+            continue  # of a walk, samples depend on pictures
+        if plan.adaptive:
             p, spent = _expected(plan, run.noise)
             layers.append(Line(run.name, p, np.asarray(spent.samples)))
             shown.append(spent)

@@ -15,7 +15,7 @@ from smoothcert.report.pictures import (
     COUNTED,
     NORMS,
     Picture,
-    changed_pictures,
+    changed_picture,
     distance,
     picture_of,
 )
@@ -197,21 +197,13 @@ class Explained:
         return lengths
 
     @cached_property
-    def changed(self) -> tuple[Shown, ...]:
-        """The input after changes that are as large as the radius; empty without a certificate."""
+    def changed(self) -> Shown | None:
+        """The input after a change that is as large as the radius; None without a certificate."""
         radius = self.certificate.radius
         if not radius or self._norm not in NORMS:
-            return ()
-        spread, concentrated = changed_pictures(
-            self.x, radius, self._norm, self.values, seed=self.id
-        )
-        where = "spread over all pixels, at random"
-        if self._norm in COUNTED:
-            where = "at random places"
-        return (
-            Shown(self._picture(spread), where),
-            Shown(self._picture(concentrated), "in as few pixels as possible"),
-        )
+            return None
+        changed = changed_picture(self.x, radius, self._norm, self.values)
+        return Shown(self._picture(changed), "in as few pixels as possible")
 
     @property
     def everywhere(self) -> str | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import bisect
 
 from smoothcert.data.base import values_of
 from smoothcert.errors import InvalidInput
@@ -26,7 +25,6 @@ BUDGET = 1_200_000
 _SMALLEST_SIDE = 4  # pixels
 _SIDE = 64  # pixels
 _OF_EACH_KIND = 60  # inputs
-_VERY_FAR = 1e9
 
 _ORDERS = {"l2": 2, "l1": 1, "l0": 0, "l0 of pixels": 0}
 
@@ -151,44 +149,16 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
     return float(np.linalg.norm(change.ravel(), _ORDERS[norm]))
 
 
-def changed_pictures(
-    x: Picture, radius: float, norm: str, values: tuple[float, float] | None, *, seed: int
-) -> tuple[Picture, Picture]:
-    """The input after two changes of this size: at random, and of as few pixels as possible."""
+def changed_picture(
+    x: Picture, radius: float, norm: str, values: tuple[float, float] | None
+) -> Picture:
+    """The input after a change of this size, of as few pixels as possible."""
     black, width = _black_and_width(values)
     if x.ndim == 2:
         x = x[None]
-    x = (x - black) / width
     if norm not in COUNTED:
         radius = radius / width
-    spread = spread_change(x, radius, norm, seed=seed)
-    concentrated = concentrated_change(x, radius, norm)
-    return spread * width + black, concentrated * width + black
-
-
-def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture:
-    """The picture after a change in a random direction, at a distance of `radius`.
-
-    All values stay in [0, 1]. In l0, random values or pixels change. If no picture is so far away,
-    this one is as far as possible.
-    """
-    random = np.random.default_rng(seed)
-    if norm in COUNTED:
-        places = random.permutation(_places(x, norm))
-        return _flipped(x, places[: int(radius)])
-    direction = random.standard_normal(x.shape)
-
-    def moved(factor: float) -> Picture:
-        return np.clip(x + factor * direction, 0, 1)
-
-    def excess(factor: float) -> float:
-        return distance(moved(factor), x, norm) - radius  # grows with the factor
-
-    if excess(_VERY_FAR) < 0:  # then all values go where there is room
-        direction = np.copysign(direction, 0.5 - x)
-    if excess(_VERY_FAR) < 0:
-        return moved(_VERY_FAR)
-    return moved(bisect(excess, 0, _VERY_FAR, xtol=1e-16, maxiter=200))
+    return concentrated_change((x - black) / width, radius, norm) * width + black
 
 
 def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
@@ -200,28 +170,17 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     rows, columns = np.mgrid[:height, :width]
     from_centre = (rows - height // 2) ** 2 + (columns - width // 2) ** 2
     order = np.argsort(from_centre.ravel(), kind="stable")
-    if norm in COUNTED:
-        return _flipped(x, _places(x, norm, order)[: int(radius)])
-    power = _ORDERS[norm]
-    flat = x.reshape(len(x), -1)[:, order]
-    change = (flat < 0.5) - flat
-    sizes = np.sum(np.abs(change) ** power, axis=0)
-    left = radius**power - (np.cumsum(sizes) - sizes)  # what the pixels before each one leave
-    changed = x.reshape(len(x), -1).copy()
-    changed[:, order] += change * np.clip(left / sizes, 0, 1) ** (1 / power)
-    return changed.reshape(x.shape)
-
-
-def _places(
-    x: Picture, norm: str, order: NDArray[np.intp] | slice = slice(None)
-) -> NDArray[np.int64]:
-    """Where the values of each pixel lie in the picture, one row per pixel; in l0, one by one."""
-    places = np.arange(x.size).reshape(len(x), -1).T[order]
-    return places.ravel() if norm == "l0" else places
-
-
-def _flipped(x: Picture, places: NDArray[np.int64]) -> Picture:
-    """Make the values at these places as different as possible."""
-    changed = x.ravel().copy()
-    changed[places] = changed[places] < 0.5
-    return changed.reshape(x.shape)
+    changed = x.reshape(len(x), -1).T[order]  # one row per pixel
+    change = (changed < 0.5) - changed
+    if norm == "l0":
+        change.ravel()[int(radius) :] = 0
+    elif norm == "l0 of pixels":
+        change[int(radius) :] = 0
+    else:
+        power = _ORDERS[norm]
+        sizes = np.sum(np.abs(change) ** power, axis=1)
+        left = radius**power - (np.cumsum(sizes) - sizes)  # what the pixels before each one leave
+        change *= np.clip(left / sizes, 0, 1)[:, None] ** (1 / power)
+    result = np.empty_like(changed)
+    result[order] = changed + change
+    return result.T.reshape(x.shape)

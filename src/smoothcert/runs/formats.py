@@ -125,27 +125,32 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    claimed = meta.get("claimed")
+    check_type(claimed, list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+        claimed=claimed and tuple(claimed),
         path=path,
         **columns,
     )
 
 
-def collect(results: Source | Sequence[Source]) -> list[Results]:
+def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names are replaced by the
-            ends of the paths.
+        results: Runs and other results, or their folders and files; a dictionary gives them names.
+            Equal names get the names of their folders.
     """
     sources: list[Any] = [results]
-    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+    if isinstance(results, Mapping):
+        sources = [replace(read_results(r), name=name) for name, r in results.items()]
+    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
@@ -167,27 +172,18 @@ def collect(results: Source | Sequence[Source]) -> list[Results]:
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
-    """The same results with different names: equal ones are replaced by the ends of the paths."""
-    named: list[Results] = []
-    for result in results:
-        same = [other for other in results if other is not result and other.name == result.name]
-        name = result.name
-        if same and result.path is not None:
-            name = _end_of_path(result.path, [str(other.path) for other in same])
-        before = sum(name == other.name for other in named)
-        if before:
-            name = f"{name} ({before + 1})"
-        named.append(replace(result, name=name))
-    return named
+    """The same results with different names: equal ones get their folders, or numbers."""
+    names = _numbered([result.name for result in results])
+    if names != [result.name for result in results]:
+        in_folders = [r.name if r.path is None else str(Path(*r.path.parts[-2:])) for r in results]
+        names = _numbered(in_folders)
+    return [replace(result, name=name) for result, name in zip(results, names, strict=True)]
 
 
-def _end_of_path(path: Path, others: Sequence[str]) -> str:
-    """The shortest end of a path that no other path has."""
-    for length in range(2, len(path.parts)):
-        end = str(Path(*path.parts[-length:]))
-        if not any(other.endswith(end) for other in others):
-            return end
-    return str(path)
+def _numbered(names: list[str]) -> list[str]:
+    """The names, where equal ones but the first have numbers."""
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{n} ({b + 1})" if b else n for n, b in zip(names, before, strict=True)]
 
 
 def write_results(
@@ -288,12 +284,15 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    return {
+    settings: dict[str, Any] = {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
+    if results.claimed is not None:
+        settings["claimed"] = list(results.claimed)
+    return settings
 
 
 def _to_cohen(results: Results) -> bytes:

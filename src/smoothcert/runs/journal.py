@@ -177,7 +177,11 @@ class Journal:
         """
         c = certificate
         looks = json.dumps(
-            [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks]
+            [
+                [look.samples, {str(c): n for c, n in look.votes.items()}]
+                + ([] if look.margin is None else [look.margin])
+                for look in c.looks
+            ]
         )
         plan = json.dumps(describe(c.plan)) if own_plan else None
         row = (*numbers_of(c), c.proof.prediction, c.proof.radius, looks, plan)
@@ -393,8 +397,8 @@ def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
             int(stored["counted"]),
         ),
         tuple(
-            Look(samples, {int(c): count for c, count in votes.items()})
-            for samples, votes in json.loads(stored["looks"])
+            Look(samples, {int(c): count for c, count in votes.items()}, *map(float, margin))
+            for samples, votes, *margin in json.loads(stored["looks"])
         ),
         plan,
         noise,

@@ -16,9 +16,6 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import locked_journal
 
-_MOST_NAMED = 5
-"""The most ids that a message lists."""
-
 
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:
     """Make one run with the certificates of several runs, which stay unchanged.
@@ -85,9 +82,9 @@ def _check_different_inputs(runs: Sequence[Run]) -> None:
         if repeated:
             raise InvalidInput(
                 "repeated-input",
-                "{listed} in {one} and in {other} as well",
-                listed=_listed(repeated),
-                ids=repeated,
+                "{one} and {other} have {count} inputs in common, the first of them {id}",
+                count=len(repeated),
+                id=repeated[0],
                 one=one.path,
                 other=other.path,
             )
@@ -100,11 +97,11 @@ def _check_missing(runs: Sequence[Run]) -> None:
         if missing:
             raise InvalidInput(
                 "not-finished",
-                "{folder} is not complete, {listed} missing: run its command again, or merge the "
-                "existing certificates with {partial}",
+                "{folder} is not complete, {count} inputs are missing, the first of them {id}: run "
+                "its command again, or merge the existing certificates with {partial}",
                 folder=run.path,
-                listed=_listed(missing),
-                ids=missing,
+                count=len(missing),
+                id=missing[0],
                 partial=setting("partial", True),
             )
     shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
@@ -124,8 +121,7 @@ def _check_missing(runs: Sequence[Run]) -> None:
             "missing-shard",
             "shard {listed} is missing: add its run, or merge the existing certificates with "
             "{partial}",
-            listed=_few(absent),
-            shards=absent,
+            listed=", ".join(absent),
             partial=setting("partial", True),
         )
 
@@ -158,14 +154,3 @@ def _known(entries: list[Any]) -> list[Any]:
 
 def _union(parts: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(sorted(set(chain(*parts))))
-
-
-def _listed(ids: Sequence[int]) -> str:
-    """Ids with a verb, as in "2 inputs (3, 5) are"."""
-    if len(ids) == 1:
-        return f"input {ids[0]} is"
-    return f"{len(ids)} inputs ({_few(ids)}) are"
-
-
-def _few(names: Sequence[object]) -> str:
-    return ", ".join(map(str, names[:_MOST_NAMED])) + (", ..." if len(names) > _MOST_NAMED else "")

@@ -111,7 +111,7 @@ def _understatement(run: Run, radii: Sequence[float] | None) -> str:
     shown = list(_shown(run, radii))
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
-        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides these radii, and "
+        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
         f"{setting('method', 'radii,input-specific')} has both"
     )
 
@@ -127,6 +127,18 @@ def _costs(run: Run, seconds: float | None) -> str:
     if seconds is not None:
         took += f", this command {seconds:.1f} s"
     return f"{samples}; {took}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in seconds if it is below two minutes, else in minutes or hours.
+
+    >>> duration(75), duration(750)
+    ('75.0 s', '12.5 min')
+    """
+    for unit, size in (("s", 1), ("min", 60)):
+        if seconds < 120 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 3600:.1f} h"
 
 
 def all_together(results: Results) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf, prod
 from time import perf_counter
 
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans import Case, Certificate, Look, Rule
+from smoothcert.plans import Case, Cell, Certificate, Look, Rule
 from smoothcert.plans.follow import add_each
 from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.views import Views
 
 Input = tuple[int, Tensor, int | None]
 """The number of an input, the input itself, and its label."""
@@ -33,12 +34,16 @@ class Engine:
         sampler: Turns requests into votes.
         plan: Decides how many samples an input gets.
         noise: The smoothing noise.
+        views: Shows transformed pictures, under a transformation.
     """
 
-    def __init__(self, sampler: Sampler, *, plan: Rule, noise: Noise) -> None:
+    def __init__(
+        self, sampler: Sampler, *, plan: Rule, noise: Noise, views: Views | None = None
+    ) -> None:
         self.sampler = sampler
         self.plan = plan
         self.noise = noise
+        self.views = views
         self.opened = 0
         """Inputs opened so far."""
         self.committed = 0
@@ -48,6 +53,8 @@ class Engine:
         self.highest = -inf
         """The largest value of these inputs."""
         self._open: dict[int, _OpenInput] = {}
+        self._waiting: list[tuple[int, _OpenInput]] = []
+        """Inputs that wait for another view, and their slots."""
         self._enough: list[_OpenInput] = []
         """Inputs that are continued and want no more samples."""
 
@@ -81,7 +88,9 @@ class Engine:
             return
         slot = self.sampler.open(id, x, drawn=sum(look.samples for look in looks))
         self._open[slot] = opened
-        self._request(slot, opened.case.more)
+        if self.views is not None:
+            self.views.load(slot, x)
+        self._go_on(slot, opened)
 
     def step(self) -> Iterator[Certificate]:
         """Run one batch, and yield the certificates of inputs that have enough samples.
@@ -90,12 +99,14 @@ class Engine:
         """
         while self._enough:
             yield _certificate(self._enough.pop())
+        self._show_views()
         arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
+        arrived = [(slot, opened, opened.with_margin(look)) for slot, opened, look in arrived]
         cases, looks = [opened.case for _, opened, _ in arrived], [look for *_, look in arrived]
         for (slot, opened, look), case in zip(arrived, add_each(cases, looks), strict=True):
             opened.looks.append(look)
             if case.more:
-                self._request(slot, case.more)
+                self._go_on(slot, opened)
                 continue
             self.sampler.close(slot)
             del self._open[slot]
@@ -131,9 +142,27 @@ class Engine:
         if unreadable:
             raise unreadable
 
-    def _request(self, slot: int, samples: int) -> None:
-        self.sampler.request(slot, samples)
-        self.committed += samples
+    def _go_on(self, slot: int, opened: _OpenInput) -> None:
+        """Request more samples of an input, after its next view is shown."""
+        if self.views is not None and opened.cell != opened.case.cell:
+            self._waiting.append((slot, opened))
+            return
+        self.sampler.request(slot, opened.case.more)
+        self.committed += opened.case.more
+
+    def _show_views(self) -> None:
+        """Show the views that inputs wait for, all at once."""
+        if self.views is None or not self._waiting:
+            return
+        waiting = self._waiting
+        self._waiting = []
+        slots = [slot for slot, _ in waiting]
+        cells = [opened.case.cell for _, opened in waiting]
+        margins = self.views.show(slots, cells)
+        for (slot, opened), cell, margin in zip(waiting, cells, margins, strict=True):
+            opened.cell = cell
+            opened.margin = margin
+            self._go_on(slot, opened)
 
 
 @dataclass
@@ -143,6 +172,18 @@ class _OpenInput:
     id: int
     case: Case
     looks: list[Look] = field(default_factory=list)
+    cell: Cell | None = None
+    """The cell whose picture lies in the slot."""
+    margin: float | None = None
+    """The margin of this cell, until its first look has come."""
+
+    def with_margin(self, look: Look) -> Look:
+        """A look with the margin of its cell, if it is the first one at it."""
+        if self.margin is None:
+            return look
+        margin = self.margin
+        self.margin = None
+        return replace(look, margin=margin)
 
 
 def _certificate(opened: _OpenInput) -> Certificate:

@@ -33,11 +33,13 @@ from smoothcert.models.outputs import (
     check_full_batch,
 )
 from smoothcert.models.seeded import SeededRows
-from smoothcert.noises import Draw, Noise
+from smoothcert.noises import Draw, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
+from smoothcert.sampling.views import Views
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class ReadySubject:
         classes: The number of classes.
         seed: The key of the noise.
         pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+        groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
     classify: Outputs
@@ -74,6 +77,7 @@ class ReadySubject:
     classes: int
     seed: int
     pad: bool = True
+    groups: Groups | None = None
 
     def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan.
@@ -94,7 +98,8 @@ class ReadySubject:
             seed=self.seed if seed is None else seed,
             flexible=not (self.pad or takes_one_size),
         )
-        return Engine(Sampler(counter), plan=plan, noise=self.noise)
+        views = Views(self.noise, counter) if isinstance(self.noise, Transformed) else None
+        return Engine(Sampler(counter, self.groups), plan=plan, noise=self.noise, views=views)
 
 
 def prepare(
@@ -236,12 +241,12 @@ class _Preparation:
 
     def _checked_form(self, noisy: Tensor | None) -> Outputs:
         """The form of the classifier that runs, after a check of full batches."""
-        on_cuda = self.runtime.torch_device.type == "cuda"
         # A random classifier gets its rows one at a time, so they have no neighbours.
         if noisy is not None and not self.is_random:
             with self.clock.step("check"):
                 rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
                 check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
+        on_cuda = self.runtime.torch_device.type == "cuda"
         batch = blank(self.shape, self.runtime)
         if self.kernels is not None:
             self.kernels(batch)  # it must fit into memory

@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from smoothcert.noises import Noise
-from smoothcert.noises.base import bisect
+from smoothcert.noises.base import Numbers, bisect
 from smoothcert.statistics.bounds import Array, Counts
 from smoothcert.statistics.group_sequential import default_looks
 
@@ -48,6 +48,7 @@ _LARGEST_STAKE = 1 - 2.0**-10
 _LOG_MARGIN = 1e-12  # the logarithm of a payoff is off by less
 _MOST_NUMBERS = 2**22  # in the largest array
 _LOGITS = 21.0  # the largest logit of a probability that is searched for the best payoff
+_HALVINGS = 14  # of the interval in which a tangent is searched without a table
 _ROUNDS = 5  # of that search, each 32 times as fine
 _SIDES = np.array([-1, 0, 1]).reshape(3, 1, 1)
 
@@ -87,7 +88,7 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
     return Tangents(len(radii), len(above) < len(radii), coarse, points.reshape(6, -1), zero)
 
 
-def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
+def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Numbers:
     """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing
     error; 1 for no bet.
     """
@@ -110,7 +111,7 @@ def _points(noise: Noise, radius: float) -> Array:
 class Bet(NamedTuple):
     """A bet on the next votes against a rival at each radius; arrays (..., radii)."""
 
-    own: Array
+    leader: Array
     """Log payoff of a vote for the class, rounded down, as the next two."""
     rival: Array
     other: Array
@@ -121,7 +122,7 @@ class Bet(NamedTuple):
 
 def best_bet(
     table: Tangents,
-    own: ArrayLike,
+    leader: ArrayLike,
     rival: ArrayLike,
     drawn: ArrayLike,
     *,
@@ -134,12 +135,12 @@ def best_bet(
 
     Args:
         table: From `tangents`.
-        own: Votes of the class so far (...).
+        leader: Votes of the class so far (...).
         rival: Votes of its rival (...).
         drawn: All samples (...).
         numbers: How many numbers the largest array may hold.
     """
-    a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (own, rival, drawn)))
+    a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (leader, rival, drawn)))
     q = ((np.stack([a, b, n - a - b]) + 0.5) / (n + 1.5)).reshape(3, -1, 1)
     shape = (*a.shape, table.radii)
     size = numbers // (_COARSE * table.radii)
@@ -150,7 +151,17 @@ def best_bet(
 def _bet(table: Tangents, q: Array) -> Bet:
     """The best bets for expected votes q (3, n, 1); arrays (n, radii)."""
     h, s, k, likelihood = _touching(table, q)
-    edge = q[0] / h - 1
+    divergence = (q * np.log(q)).sum(axis=0) - likelihood
+    distance = np.copysign(np.sqrt(np.maximum(2 * divergence, 0)), q[0] - h)
+    own, rival, other = _payoffs(q[0], h, s, k)
+    return Bet(own, rival, other, distance)
+
+
+def _payoffs(own: Array, h: Array, s: Array, k: Array) -> Array:
+    """Log payoffs of a vote for the class, for the rival and for another class, with the best stake
+    on a tangent if votes for the class have the probability `own`.
+    """
+    edge = own / h - 1
     span = s + k
     rest = 1 - k
     # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all
@@ -162,26 +173,64 @@ def _bet(table: Tangents, q: Array) -> Bet:
     lam = stake / span
     gains = np.empty((3, *h.shape))  # lam (X - k) for X = 1, -s, 0
     gains[0], gains[1], gains[2] = lam * rest, -stake, -lam * k
-    own, rival, other = np.log1p(gains) - _LOG_MARGIN
-    divergence = (q * np.log(q)).sum(axis=0) - likelihood
-    return Bet(own, rival, other, np.copysign(np.sqrt(np.maximum(2 * divergence, 0)), edge))
+    payoffs: Array = np.log1p(gains) - _LOG_MARGIN
+    return payoffs
+
+
+class SingleBet(NamedTuple):
+    """A bet at one radius."""
+
+    payoffs: Array
+    """Log payoffs of a vote for the class, for the rival and for another class (3, ...), rounded
+    down."""
+    growth: Array
+    """How much log wealth grows with a vote, if votes come as expected."""
+
+
+def bet_at(noise: Noise, radius: ArrayLike, own: ArrayLike, rival: ArrayLike) -> SingleBet:
+    """The bet against a rival at one radius, for many inputs, each with a radius of its own.
+
+    The tangent is searched on the curve itself, without a table: any tangent is sound.
+
+    Args:
+        noise: The smoothing noise.
+        radius: The radius (...).
+        own: The expected share of votes for the class (...), above 0.
+        rival: That for its rival, above 0.
+    """
+    radius, a, b = np.broadcast_arrays(radius, own, rival)
+    other = np.maximum(1 - a - b, _LEAST)
+    low = np.full(radius.shape, -_LOGITS)
+    high = np.zeros(radius.shape)
+    for _ in range(_HALVINGS):
+        middle = np.rint(_PLACES * (low + high) / 2) / _PLACES
+        point = expit(middle)
+        h, s = noise.trade_off(radius, point)
+        room = 1 - h - point
+        rises = (room > 0) & (a * s / h + b / point > other * (1 + s) / np.maximum(room, _LEAST))
+        low = np.where(rises, middle, low)
+        high = np.where(rises, high, middle)
+    point = expit(low)
+    h, s = noise.trade_off(radius, point)
+    payoffs = _payoffs(a, h, s, _offset(noise, h, s, point))
+    return SingleBet(payoffs, a * payoffs[0] + b * payoffs[1] + other * payoffs[2])
 
 
 def _touching(table: Tangents, q: Array) -> Array:
     """h(b0), s, k and the log likelihood of the best tangents (4, n, radii)."""
-    found = np.empty((4, q.shape[1], table.radii))
+    tangent = np.empty((4, q.shape[1], table.radii))
     if table.zero:
         b0 = (q[0] + q[1]) / 2  # the best point of h(b) = b
-        found[0, :, :1] = b0
-        found[1, :, 0] = 1
-        found[2, :, 0] = table.zero_offset
-        found[3, :, :1] = 2 * b0 * np.log(b0) + q[2] * np.log(q[2])
+        tangent[0, :, :1] = b0
+        tangent[1, :, 0] = 1
+        tangent[2, :, 0] = table.zero_offset
+        tangent[3, :, :1] = 2 * b0 * np.log(b0) + q[2] * np.log(q[2])
     if table.coarse.size:
-        _search(table, q, found[:, :, table.zero :])
-    return found
+        _search(table, q, tangent[:, :, table.zero :])
+    return tangent
 
 
-def _search(table: Tangents, q: Array, found: Array) -> None:
+def _search(table: Tangents, q: Array, tangent: Array) -> None:
     """Fill in the radii above 0: the best of the coarse points, then the top of a
     parabola, twice.
     """
@@ -197,8 +246,8 @@ def _search(table: Tangents, q: Array, found: Array) -> None:
     middle = points[3:, 1]
     right = np.maximum(top, 0)
     left = np.maximum(-top, 0)
-    found[:3] = middle + right * (points[3:, 2] - middle) + left * (points[3:, 0] - middle)
-    found[3] = likelihood[1]
+    tangent[:3] = middle + right * (points[3:, 2] - middle) + left * (points[3:, 0] - middle)
+    tangent[3] = likelihood[1]
 
 
 def _top(values: Array) -> Array:
@@ -218,19 +267,19 @@ def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
     Each payoff is divided by the most that it yields under a false claim. That is computed from the
     trade-off curve itself, not from its tangents, so an audit does not trust them twice.
     """
-    own = np.exp(bet.own)
+    leader = np.exp(bet.leader)
     rival = np.exp(bet.rival)
     other = np.exp(bet.other)
-    most = np.empty_like(own)
+    most = np.empty_like(leader)
     for j, radius in enumerate(radii):
-        centre = np.zeros((len(own), 1))  # of the probability of the rival, as a logit
+        centre = np.zeros((len(leader), 1))  # of the probability of the rival, as a logit
         width = _LOGITS
         for _ in range(_ROUNDS):
             place = centre + width * np.linspace(-1, 1, 65)
             b = expit(place)
             a = np.minimum(noise.trade_off(radius, b)[0], expit(-place))
-            mean = a * own[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
+            mean = a * leader[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
             centre = np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1)
             width = width / 32
-        most[:, j] = mean.max(axis=1) + noise.drawing_error * (own - rival)[:, j]
-    return np.stack([bet.own, bet.rival, bet.other]) - np.log(np.maximum(most, 1))
+        most[:, j] = mean.max(axis=1) + noise.drawing_error * (leader - rival)[:, j]
+    return np.stack([bet.leader, bet.rival, bet.other]) - np.log(np.maximum(most, 1))

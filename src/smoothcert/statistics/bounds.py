@@ -22,6 +22,7 @@ from scipy.special import betainc, betaincinv, betaln, ndtri, xlog1py, xlogy
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Numbers
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -40,11 +41,11 @@ microsecond."""
 class Interval(NamedTuple):
     """A two-sided confidence interval."""
 
-    low: Any
-    high: Any
+    low: Numbers
+    high: Numbers
 
 
-def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
+def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Numbers:
     """L(a, k, alpha): the true probability is at least this, with confidence 1 - alpha.
 
     >>> float(lower_bound(990, 1000, alpha=0.001))
@@ -58,7 +59,7 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     return _lower_bound(a, k, alpha)
 
 
-def _lower_bound(a: Array, k: Array, alpha: float) -> Any:
+def _lower_bound(a: Array, k: Array, alpha: float) -> Numbers:
     b = k - a + 1
     voted = np.where(a > 0, a, 1.0)  # Beta(0, .) has no quantile; its bound is 0
     exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
@@ -75,7 +76,7 @@ def _lower_bound(a: Array, k: Array, alpha: float) -> Any:
         step = min(2 * step, 0.5)
 
 
-def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
+def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Numbers:
     """U(a, k, alpha): the true probability is at most this, with confidence 1 - alpha.
 
     A vote for is a missing vote against: U(a, k) = 1 - L(k - a, k).
@@ -84,7 +85,7 @@ def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     return one_minus_up(lower_bound(k - a, k, alpha=alpha))
 
 
-def one_minus_up(p: ArrayLike) -> Any:
+def one_minus_up(p: ArrayLike) -> Numbers:
     """1 - p, rounded up."""
     p = np.asarray(p, float)
     return np.where(p > 0, np.minimum(np.nextafter(1 - p, 2), 1), 1.0)[()]

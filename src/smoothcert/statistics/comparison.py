@@ -210,8 +210,8 @@ def power(difference: float, differing: float, inputs: int, *, alpha: float) -> 
     count, weight = bounds.likely(inputs, differing)
     share = 0.5 + difference / differing / 2
     needed = critical_count(0.5, np.maximum(count, 1), alpha=alpha / 2)
-    shown = bounds.tail(needed, count, share) + bounds.tail(needed, count, 1 - share)
-    return float(np.sum(weight * shown))
+    detected = bounds.tail(needed, count, share) + bounds.tail(needed, count, 1 - share)
+    return float(np.sum(weight * detected))
 
 
 def detectable(differing: float, inputs: int, *, alpha: float) -> float:

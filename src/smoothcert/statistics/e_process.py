@@ -26,7 +26,7 @@ _SUM_MARGIN = 1e-6
 class Wealth(NamedTuple):
     """What a plan keeps between looks, for bets against rivals in any shape (...)."""
 
-    own: Array
+    leader: Array
     """Votes of the class so far (...)."""
     rival: Array
     """Votes of its rival (...)."""
@@ -49,7 +49,7 @@ def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
 def update(
     table: Tangents,
     wealth: Wealth,
-    own: ArrayLike,
+    leader: ArrayLike,
     rival: ArrayLike,
     drawn: ArrayLike,
     *,
@@ -61,21 +61,21 @@ def update(
     Args:
         table: From `tangents`.
         wealth: Wealth before them.
-        own: New votes of the class (...).
+        leader: New votes of the class (...).
         rival: New votes of its rival (...).
         drawn: New samples (...).
         alpha: The largest probability to beat a rival wrongly.
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a
             ceiling.
     """
-    a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
+    a, b, n = (np.asarray(part, float) for part in (leader, rival, drawn))
     gain = sum(
         votes[..., None] * payoff
         for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True)
     )
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
-    votes = wealth.own + a, wealth.rival + b, wealth.drawn + n
+    votes = wealth.leader + a, wealth.rival + b, wealth.drawn + n
     if not np.any(look):
         return Wealth(*votes, grown, wealth.bet)
     changed = np.asarray(look)[..., None]
@@ -151,30 +151,19 @@ def update_histories(
     parents = []
     new = []
     sizes = []
-    for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
-        keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
-        joined: int | None = (
-            None  # rivals that are beaten at every radius need no rows of their own
-        )
-        now = {}
-        for rival in {**rows, **added}:
-            if rival != own:
-                row = first + rows.get(rival, 0)
-                if beaten[row]:
-                    joined = row if joined is None else joined
-                    key = (joined, 0)
-                else:
-                    key = (row, added.get(rival, 0))
-                now[rival] = keys.setdefault(key, len(keys))
+    for (rows, _), first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
+        rivals = {c: first + rows.get(c, 0) for c in {**rows, **added} if c != leader}
+        now, keys = _rows_after(rivals, added, first, beaten)
         maps.append(now)
         sizes.append(len(keys))
         parents += [row for row, _ in keys]
         new += [count for _, count in keys]
     repeats = np.asarray(sizes)
-    own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
+    leader_votes = [added.get(leader, 0) for added, leader in zip(votes, chosen, strict=True)]
     split = _map(lambda part: part.take(parents, axis=0), together)
     a, n, looks = (
-        np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look)
+        np.repeat(np.broadcast_to(part, len(repeats)), repeats)
+        for part in (leader_votes, drawn, look)
     )
     grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
     if radii is not None:
@@ -187,6 +176,28 @@ def update_histories(
     ]
 
 
+def _rows_after(
+    rivals: Mapping[int, int], added: Mapping[int, int], first: int, beaten: Sequence[bool]
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """The new row of each rival, and the old row and the new votes of each new row.
+
+    Rivals that are beaten at every radius need no rows of their own, so they share one.
+
+    Args:
+        rivals: The old row of each rival.
+        added: New votes by class.
+        first: The old row of all other classes.
+        beaten: Whether the rivals of each old row are beaten at every radius.
+    """
+    rows: dict[tuple[int, int], int] = {(first, 0): 0}
+    shared = next(((row, 0) for row in rivals.values() if beaten[row]), (first, 0))
+    now = {}
+    for rival, row in rivals.items():
+        key = shared if beaten[row] else (row, added.get(rival, 0))
+        now[rival] = rows.setdefault(key, len(rows))
+    return now, list(rows)
+
+
 class Outcome(NamedTuple):
     """What bets have shown so far, for each input."""
 
@@ -197,31 +208,58 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float
+    histories: Sequence[Histories],
+    ceiling: ArrayLike,
+    *,
+    alpha: float,
+    give_up: float,
+    top: int = 1,
 ) -> Outcome:
-    """What the bets of several inputs have shown; `ceiling` is that of each of them."""
+    """What the bets of several inputs have shown.
+
+    Args:
+        histories: The wealth of each input.
+        ceiling: The ceiling of each input.
+        alpha: The largest probability to beat a rival wrongly.
+        give_up: The chance below which a radius is hopeless.
+        top: A radius is proved as long as fewer rivals than this are unbeaten.
+    """
     wealth, starts = _stacked(histories)
-    sizes = np.diff(starts, append=len(wealth.own))
+    sizes = np.diff(starts, append=len(wealth.leader))
     stop = hopeless(
         wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
     )
-    beaten = np.logical_and.reduceat(np.isinf(wealth.log), starts, axis=0)
-    proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
-    given_up = np.logical_or.reduceat(stop, starts, axis=0)
+    classes = np.concatenate([_classes_of_rows(one, top) for one in histories])[:, None]
+    unbeaten = np.add.reduceat(np.isfinite(wealth.log) * classes, starts, axis=0)
+    proved = np.logical_and.accumulate(unbeaten < top, axis=1).sum(axis=1)
+    given_up = np.add.reduceat(stop * classes, starts, axis=0) >= top
     following = np.minimum(proved, given_up.shape[1] - 1)
     return Outcome(proved, given_up[np.arange(len(sizes)), following])
+
+
+def _classes_of_rows(histories: Histories, most: int) -> Counts:
+    """How many rivals share each row, up to `most`.
+
+    Row 0 counts as `most`, because nobody knows here how many classes had no vote.
+    """
+    rows = len(histories.wealth.leader)
+    if most == 1:
+        return np.ones(rows, int)
+    counts = np.bincount(list(histories.rows.values()), minlength=rows)
+    counts[0] = most
+    return np.minimum(counts, most)
 
 
 def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:
     """The rows of several inputs, one below the other, and where each input begins."""
     if len(histories) == 1:
         return histories[0].wealth, np.zeros(1, int)
-    starts = np.cumsum([0, *(len(one.wealth.own) for one in histories[:-1])])
+    starts = np.cumsum([0, *(len(one.wealth.leader) for one in histories[:-1])])
     return _map(lambda *parts: np.concatenate(parts), *(one.wealth for one in histories)), starts
 
 
 def _map(function: Callable[..., Array], *wealth: Wealth) -> Wealth:
     """Apply a function to every array."""
-    own, rivals, drawn, grown, bets = zip(*wealth, strict=True)
+    leader, rivals, drawn, grown, bets = zip(*wealth, strict=True)
     bet = Bet(*(function(*parts) for parts in zip(*bets, strict=True)))
-    return Wealth(function(*own), function(*rivals), function(*drawn), function(*grown), bet)
+    return Wealth(function(*leader), function(*rivals), function(*drawn), function(*grown), bet)

@@ -127,8 +127,8 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
             more, draw = likely(looks[i + 1] - looks[i], p)
             counts = low + more[0] + np.arange(size + len(draw) - 1)
             later = np.where(counts >= needed[i + 1], 1.0, 0.0)
-            known = (counts >= first) & (counts < first + len(chance))
-            later[known] = chance[counts[known] - first]
+            computed = (counts >= first) & (counts < first + len(chance))
+            later[computed] = chance[counts[computed] - first]
             later = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
         first = low
         chance = later

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.noises.base import bisect
+from smoothcert.noises.base import Numbers, bisect
 from smoothcert.statistics.bounds import (
     Array,
     Counts,
@@ -129,12 +129,12 @@ class SampleMap:
         """
         required = self.required_radius(high)
         bound = self.noise.probability(np.maximum(required, 0))
-        found = smallest(
+        needed = smallest(
             lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), 0, self.samples
         )
-        return np.where(required > 0, found, 0)
+        return np.where(required > 0, needed, 0)
 
-    def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
+    def radius(self, samples: ArrayLike, p: ArrayLike) -> Numbers:
         """R(k, p): what k samples prove when a share p of them votes for the class.
 
         Args:
@@ -144,7 +144,7 @@ class SampleMap:
         k = np.asarray(samples, float)
         return self.noise.radius(lower_bound(np.asarray(p, float) * k, k, alpha=self.alpha))
 
-    def required_radius(self, p: ArrayLike) -> Any:
+    def required_radius(self, p: ArrayLike) -> Numbers:
         """What must be left of the reference radius after the agreed decline.
 
         Args:
@@ -210,7 +210,7 @@ def refined_grid(points: int = 1500) -> Array:
     return np.union1d(np.linspace(0, 1, points - points // 3), near_one)
 
 
-def after_decline(radius: Any, decline: float, kind: Kind) -> Any:
+def after_decline(radius: Numbers, decline: float, kind: Kind) -> Numbers:
     """What must be left of a reference radius."""
     return radius - decline if kind == "absolute" else (1 - decline) * radius
 

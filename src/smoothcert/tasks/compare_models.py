@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ from smoothcert.device.setup import Say
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
+from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
-from smoothcert.runs.table import duration
+from smoothcert.runs.words import duration
 from smoothcert.runs.writer import locked_journal
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Subject
+from smoothcert.statistics.metrics import CONFIDENCE
 from smoothcert.tasks.certify import certify
 from smoothcert.tasks.request import subject_given
 from smoothcert.tasks.survey import order
@@ -40,29 +42,60 @@ def compare_models(
     a: Any,
     b: Any,
     data: Any,
-    labels: Any,
+    labels: Any = None,
     *,
-    out: Path,
-    plan: Mapping[str, Any],
-    selection: Mapping[str, Any],
-    architecture: str | None,
-    settings: dict[str, Any],
-    about: Mapping[str, Any],
-    on_part: Callable[[Comparison], None],
+    out: str | Path,
+    radius: float | Sequence[float],
+    margin: float = 0.0,
+    confidence: float = CONFIDENCE,
+    samples: int = 100_000,
+    alpha: float = 0.001,
+    bound: Bound = "binary",
+    ids: str | Sequence[int] | None = None,
+    skip: int | None = None,
+    limit: int | None = None,
+    model: str | None = None,
+    on_part: Callable[[Comparison], None] = lambda comparison: None,
+    **settings: Any,
 ) -> Comparison:
-    """Certify two models until their difference is clear. See `smoothcert.compare`."""
+    """Certify two models on the same data until their difference is clear.
+
+    Models are certified at the radii, on more and more inputs in random order, until the difference
+    is clear at every radius or the inputs are used up. The same call resumes. The intervals allow
+    for the choice of when to stop.
+
+    Args:
+        a: A model as for `certify`, a `Smoothed`, or a checkpoint.
+        b: The same for B.
+        data: The data.
+        labels: The labels, if `data` holds only inputs.
+        out: The folder of both runs.
+        radius: As for `compare`.
+        margin: As for `compare`.
+        confidence: As for `compare`.
+        samples: The ceiling for each input. With few samples, what so few certify is compared.
+        alpha: The largest probability that one certificate is wrong.
+        bound: "binary", or "runner-up", which certifies more.
+        ids: The inputs to choose from, as for `certify`.
+        skip: Choose from every `skip`-th input.
+        limit: Choose from the first inputs.
+        model: The architecture of checkpoints that do not state it.
+        on_part: Called with the comparison so far whenever inputs were added.
+        **settings: The settings of `Smoothed`, such as `sigma=`, for models that are not one.
+    """
     if settings.get("weights") is not None:
         raise InvalidInput(
             "weights-for-both",
             "{weights} would be for both models: give the checkpoints as the two models",
             weights=setting("weights"),
         )
-    decided = AtRadii(
-        **{**plan, "radii": tuple(np.atleast_1d(plan["radii"])), "known_labels": True}
-    )
-    models = [_smoothed(model, architecture, settings) for model in (a, b)]
-    shuffled = order(select_ids(len(find_dataset(data, labels)), **selection), models[0].seed)
-    folders = [out / name for name in _names(a, b)]
+    radii = tuple(np.atleast_1d(radius))
+    plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
+    models = [_smoothed(one, model, settings) for one in (a, b)]
+    inputs_of_data = len(find_dataset(data, labels))
+    chosen = select_ids(inputs_of_data, ids=ids, skip=skip, limit=limit)
+    shuffled = order(chosen, models[0].seed)
+    folders = [Path(out) / name for name in _names(a, b)]
     executors = [_KeptClassifier(), _KeptClassifier()]
     for inputs in _sizes(folders, len(shuffled)):
         for smoothed, folder, executor in zip(models, folders, executors, strict=True):
@@ -70,7 +103,7 @@ def compare_models(
                 smoothed,
                 data,
                 labels,
-                plan=decided,
+                plan=plan,
                 ids=shuffled[:inputs],
                 out=folder,
                 executor=executor,
@@ -78,10 +111,12 @@ def compare_models(
             )
             with locked_journal(folder) as journal:
                 journal.write_manifest({"until_clear": True})
-        comparison = compare_runs(*folders, **about)
+        comparison = compare_runs(*folders, radius=radius, margin=margin, confidence=confidence)
         note = f"This took {_costs(comparison, len(shuffled))}."
         comparison = replace(comparison, notes=(*comparison.notes, note))
-        write_output(out / "comparison.json", json.dumps(comparison.plain(), indent=1).encode())
+        write_output(
+            Path(out) / "comparison.json", json.dumps(comparison.plain(), indent=1).encode()
+        )
         on_part(comparison)
         if all(difference.verdict != "undecided" for difference in comparison.differences):
             break

@@ -12,11 +12,12 @@ from smoothcert._registry import check_recordable
 from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
-from smoothcert.errors import InvalidInput, did_you_mean, setting
+from smoothcert.errors import InvalidInput, did_you_mean, either, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.noises import Gaussian
+from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Plan, plan_or_default
+from smoothcert.plans import Plan, Walk, plan_or_default
+from smoothcert.plans.base import check_top
 from smoothcert.plans.from_settings import (
     contradicts_protocol,
     plan_from,
@@ -86,6 +87,9 @@ class Request:
             **{name: settings.pop(name) for name in PLAN_NAMES if name in settings}
         )
         spendable = Budget.of(budget, minutes, since)
+        noise = model.noise if isinstance(model, Subject) else settings.get("noise")
+        if plan is None and of_plan.method is None and isinstance(noise, Transformed):
+            of_plan = replace(of_plan, method=Walk.name)
         former_plan = None
         if of_plan.given:
             _check_no_plan(plan, of_plan)
@@ -263,7 +267,10 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     Shapes and labels that are at hand are checked before the run. If the user corrected the data
     later, the run could not be resumed.
     """
+    if isinstance(subject.noise, Transformed) and isinstance(plan, Plan):
+        _check_is_walk(plan, subject.noise)
     job = Job(subject, dataset, plan.for_noise(subject.noise))
+    check_top(job.plan, subject.answers_known)
     warn_about_training(subject.classifier, subject.noise)
     check_shapes = getattr(dataset, "check_shapes", None)
     if check_shapes is not None:
@@ -276,6 +283,17 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
         for id in ids:
             job.read(id, job.plan)
     return job
+
+
+def _check_is_walk(plan: Plan, noise: Transformed) -> None:
+    if not isinstance(plan, Walk):
+        raise InvalidInput(
+            "needs-walk",
+            '{norm} is certified by a walk, not by the plan "{plan}": use {walk}',
+            norm=noise.norm,
+            plan=plan,
+            walk=either("the plan Walk([...])", "--method walk"),
+        )
 
 
 def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:

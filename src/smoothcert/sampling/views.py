@@ -1,0 +1,82 @@
+"""Transformed pictures of open inputs: what a walk looks at, and the margins of its cells.
+
+Pictures stay on the device. There, the picture at the centre of a cell is written into the slot of
+its input, and the margin of the cell is computed, for many inputs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import ceil, prod
+
+import torch
+from torch import Tensor
+
+from smoothcert.noises import Transformed
+from smoothcert.plans import Cell
+from smoothcert.sampling.sampler import VoteCounter
+from smoothcert.transformations.margins import PARTS, margins
+from smoothcert.transformations.pictures import transform
+
+_MOST_NUMBERS = 2**23
+"""In the largest array: more inputs are treated in several parts."""
+_STEPS = 2.0**24
+"""Margins are rounded up to multiples of 1 / _STEPS, so that they do not depend on the batch."""
+
+
+class Views:
+    """Shows transformed pictures in the slots of a counter.
+
+    On CUDA this runs on a stream of its own: the host waits for the margins, and must not wait for
+    the batches that the classifier still has in its queue. An MPS device has no float64, so there
+    the pictures stay on the host.
+
+    Args:
+        noise: The transformation.
+        counter: The counter of votes.
+    """
+
+    @torch.inference_mode(False)
+    def __init__(self, noise: Transformed, counter: VoteCounter) -> None:
+        self.noise = noise
+        self.counter = counter
+        self._device = torch.device("cpu") if counter.device.type == "mps" else counter.device
+        self._stream: torch.cuda.Stream | None = None
+        if self._device.type == "cuda":
+            self._stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
+        with self._beside():
+            self._pictures = torch.zeros_like(counter.inputs, device=self._device)
+
+    def _beside(self) -> AbstractContextManager[object]:
+        """The stream of the pictures; on a host there is only one."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def load(self, slot: int, x: Tensor) -> None:
+        """Keep the picture of a slot."""
+        with self._beside():
+            self._pictures[slot].copy_(x)
+
+    @torch.inference_mode()
+    def show(self, slots: Sequence[int], cells: Sequence[Cell]) -> list[float]:
+        """Write the pictures at the centres of cells into slots; returns the margins of the cells."""
+        size = max(_MOST_NUMBERS // (PARTS * prod(self._pictures.shape[1:])), 1)
+        shown: list[float] = []
+        for first in range(0, len(slots), size):
+            part = slice(first, first + size)
+            shown += self._show(slots[part], cells[part])
+        return shown
+
+    def _show(self, slots: Sequence[int], cells: Sequence[Cell]) -> list[float]:
+        with self._beside():
+            places = torch.tensor(slots, device=self._device)
+            centre, near, far = torch.tensor(cells, dtype=torch.float64, device=self._device).T
+            x = self._pictures[places]
+            pictures = transform(x, self.noise, centre).to(x.dtype)
+            needed = margins(x, self.noise, centre, near, far).tolist()  # now the stream is idle
+        inputs = self.counter.inputs
+        if self._stream is not None:
+            for tensor in (places, pictures):
+                tensor.record_stream(torch.cuda.current_stream(self._device))
+        inputs[places.to(inputs.device)] = pictures.to(inputs.device)
+        return [ceil(margin * _STEPS) / _STEPS for margin in needed]
