@@ -40,7 +40,7 @@ from smoothcert.runs.questions import (
 )
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 
 _AT_ONCE = 2_000
 """Inputs whose votes are held in arrays."""
@@ -167,12 +167,7 @@ def _question(
             "{run} was made for a question of its own: ask a run that certifies classes",
             run=run.path,
         )
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet: there is nothing to ask",
-            run=run.path,
-        )
+    check_has_certificates(run)
     if top is not None:
         return _top_question(run, _check.whole("top", top, least=2))
     dataset = dataset_of([run.manifest])
