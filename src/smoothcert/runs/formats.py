@@ -125,11 +125,14 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    claimed = meta.get("claimed")
+    check_type(claimed, list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+        claimed=claimed and tuple(claimed),
         path=path,
         **columns,
     )
@@ -281,12 +284,15 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    return {
+    settings: dict[str, Any] = {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
+    if results.claimed is not None:
+        settings["claimed"] = list(results.claimed)
+    return settings
 
 
 def _to_cohen(results: Results) -> bytes:
@@ -388,8 +394,8 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             name=results.name,
             where=where,
         )
-    shown = results.certified_accuracy(radii).tolist()
-    rows = list(zip(map(_plain, radii), shown, strict=True))
+    shares = results.certified_accuracy(radii).tolist()
+    rows = list(zip(map(_plain, radii), shares, strict=True))
     return _filled(
         "board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm)
     )
