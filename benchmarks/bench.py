@@ -31,7 +31,7 @@ from smoothcert import _check
 from smoothcert._text_table import TextTable
 from smoothcert.cli import main
 from smoothcert.cli.command import Output, add_command
-from smoothcert.cli.options import NoiseOptions, SubjectOptions
+from smoothcert.cli.options import PANELS, NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.device.setup import Say, SetupClock, say_nothing
@@ -358,7 +358,7 @@ def _speeds(bench: Bench) -> TextTable:
 
 
 application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-add_command(application, command, panel="")
+add_command(application, command, panel="", options=PANELS)
 
 if __name__ == "__main__":
     main(application)

@@ -55,6 +55,65 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
     return Output(plain, [line])
 
 
+def ask(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    *,
+    top: int | None = None,
+    groups: str | None = None,
+    finest: bool = False,
+    radii: str | None = None,
+    alpha: float | None = None,
+    out: str | None = None,
+    report: Path | None = None,
+) -> Output:
+    """Ask the votes of a run another question, without a new forward pass.
+
+    Args:
+        top: Does each class stay among so many most probable ones?
+        groups: Which group of classes is it? A TOML file, as in groups.toml or groups.toml:kind for
+            one of its levels.
+        finest: What is the finest answer that the votes prove, from the groups of all levels to a
+            class?
+        radii: finest: the radii at which answers are claimed, separated by commas. At a single one,
+            alpha is not divided. Default: those that the plan decides, or all.
+        alpha: The largest probability that the answer to one input is wrong. Default: the alpha of
+            the run.
+        out: Write the answers, as export does: .csv, .json or .parquet. For the finest answer, the
+            name contains {level}: one file for each.
+        report: Also write a page, as in answers.html.
+    """
+    from smoothcert.runs.formats import write_results
+    from smoothcert.runs.questions import level_of, question_of
+    from smoothcert.runs.table import table
+    from smoothcert.tasks.ask import ask
+
+    if finest and out is not None and "{level}" not in out:
+        raise InvalidInput(
+            "no-level-in-name",
+            "--out needs {{level}} in the name, one file for each, as in answers-{{level}}.csv",
+        )
+    if out is not None:
+        check_output(out, reads=[run])
+    if report is not None:
+        check_output(report, reads=[run])
+    asked: dict[str, Any] = {"top": top, "groups": groups, "finest": finest, "alpha": alpha}
+    shown = numbers("--radii", radii)
+    answer = ask(run, radii=shown, **asked)
+    answers = answer if isinstance(answer, list) else [answer]
+    rows = table(answers, radii=shown)
+    lines: list[str | Table] = [rows.render(), question_of(answers[0]) or ""]
+    if out is not None:
+        for one in answers:
+            path = out.format(level=level_of(one))
+            write_results(one, path)
+            lines.append(f"{path}: {number_of(len(one), 'input')}")
+    if report is not None:
+        from smoothcert.report import write_report
+
+        lines.append(_size(write_report(answers, report)))
+    return Output(rows.plain(), lines)
+
+
 def table(
     runs: Runs = [],  # noqa: B006
     *,

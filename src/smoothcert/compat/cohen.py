@@ -137,8 +137,8 @@ def _recommend_auto() -> None:
     warn(
         SmoothcertWarning(
             "float32-on-cuda",
-            "Smooth computes in float32, as the code of 2019 does: {auto} is several times as fast, "
-            "if it hardly changes labels",
+            "Smooth computes in float32, as the code of 2019 does: {auto} is several times as "
+            "fast, if it hardly changes labels",
             auto='Smooth(..., dtype="auto")',
         )
     )

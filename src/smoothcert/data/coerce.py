@@ -306,8 +306,8 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
     if not hands_out_all:
         raise InvalidInput(
             "unusual-loader",
-            "a DataLoader over a stream or a part of its data, or with a sampler or a collate_fn of "
-            "its own, does not say which inputs to certify: give a data set, or a "
+            "a DataLoader over a stream or a part of its data, or with a sampler or a collate_fn "
+            "of its own, does not say which inputs to certify: give a data set, or a "
             "torch.utils.data.Subset of it",
         )
     return loader.dataset

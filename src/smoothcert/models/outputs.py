@@ -27,7 +27,7 @@ from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import Network, copied
 from smoothcert.models.logits import described, find_logits, other_task
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.seeded import SeededRows, unseeded
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
@@ -113,7 +113,7 @@ def checking(model: Network, x: Tensor) -> Iterator[Any]:
     if isinstance(model, nn.Module):
         for part in model.modules():
             _check_layer(part, seeded=seeded)
-    function = model.model if isinstance(model, SeededRows) else model
+    function = unseeded(model)
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
     try:
         if isinstance(function, nn.Module):

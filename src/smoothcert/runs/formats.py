@@ -124,11 +124,14 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    claimed = meta.get("claimed")
+    check_type(claimed, list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+        claimed=claimed and tuple(claimed),
         path=path,
         **columns,
     )
@@ -280,12 +283,15 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    return {
+    settings: dict[str, Any] = {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
+    if results.claimed is not None:
+        settings["claimed"] = list(results.claimed)
+    return settings
 
 
 def _to_cohen(results: Results) -> bytes:

@@ -32,6 +32,8 @@ _UNKNOWN = {np.int64: NO_CLASS, np.float64: np.nan}
 """What stands in a column where a certificate has no value."""
 _MAJORITY = 0.501
 """One half, and what the rounding of a noise may add to it."""
+_MOST_GROUPS = 6
+"""Groups that are named in one line."""
 _FIRST_SHOWN = ("id", "label", "prediction", "correct")
 
 
@@ -59,6 +61,8 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
+        claimed: The only radii at which the answer to a question is claimed, where its plan
+            measures radii.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
@@ -78,6 +82,7 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
+    claimed: tuple[float, ...] | None = None
     path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
@@ -268,7 +273,9 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that the plan decides; None if it measures the radius."""
-        return None if self.certified_by is None else self.certified_by.radii
+        if self.claimed is not None or self.certified_by is None:
+            return self.claimed
+        return self.certified_by.radii
 
     @property
     def in_unit_interval(self) -> bool:
@@ -466,6 +473,19 @@ def least_certificate(
     radius = min(radii) if radii else np.nextafter(0.0, 1.0)
     p = float(noise.probability(radius))
     return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
+
+
+def asked_for(results: Results) -> str | None:
+    """What is certified if it is not the class: a group, or a place among the top k."""
+    words = []
+    groups = None if results.manifest is None else results.manifest.groups
+    if groups is not None:
+        words.append(f"{groups.title}: {', '.join(groups.names[:_MOST_GROUPS])}")
+        if groups.count > _MOST_GROUPS:
+            words[0] += f" and {groups.count - _MOST_GROUPS} more"
+    if results.plan is not None and results.plan.top > 1:
+        words.append(f"top {results.plan.top}")
+    return "; ".join(words) or None
 
 
 def certified_radii(results: Results) -> dict[str, float] | None:

@@ -23,7 +23,13 @@ from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.comparable import not_comparable
 from smoothcert.runs.decline import largest_decline, why_not_comparable
 from smoothcert.runs.formats import Source, collect, read_results
-from smoothcert.runs.results import Results, certified_radii, p_reached_by, usual_radii
+from smoothcert.runs.results import (
+    Results,
+    asked_for,
+    certified_radii,
+    p_reached_by,
+    usual_radii,
+)
 from smoothcert.runs.run import Run
 from smoothcert.runs.table_text import STYLES, latex, markdown, terminal
 from smoothcert.runs.words import duration
@@ -61,6 +67,7 @@ class Row:
             "alpha": plan and plan.alpha,
             "alpha_proved": plan and caveat(plan) is None,
             "bound": plan and plan.bound,
+            "question": asked_for(self.run),
         }
 
     @cached_property
@@ -426,6 +433,7 @@ _COLUMNS = (
         "radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True
     ),
     _Column("of inputs in", "values"),
+    _Column("question", "question"),
     _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
     _Column("number format", "dtype", only_where_different=True),
     _Column("inputs", _inputs),

@@ -111,7 +111,7 @@ def _understatement(run: Run, radii: Sequence[float] | None) -> str:
     shown = list(_shown(run, radii))
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
-        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides these radii, and "
+        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
         f"{setting('method', 'radii,input-specific')} has both"
     )
 

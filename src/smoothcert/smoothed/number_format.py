@@ -1,7 +1,8 @@
 """The choice of a reduced number format, by comparing labels with those in float32.
 
-On CUDA, float16 comes first. It is as fast as bfloat16 and has three more significant bits, so seven
-times fewer labels differ. But it overflows earlier: outputs that are not finite would be no votes.
+On CUDA, float16 comes first. It is as fast as bfloat16 and has three more significant bits, so
+seven times fewer labels differ. But it overflows earlier: outputs that are not finite would be no
+votes.
 """
 
 from __future__ import annotations

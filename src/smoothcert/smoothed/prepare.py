@@ -35,6 +35,7 @@ from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.views import Views
@@ -65,6 +66,7 @@ class ReadySubject:
         classes: The number of classes.
         seed: The key of the noise.
         pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+        groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
     classify: Outputs
@@ -74,6 +76,7 @@ class ReadySubject:
     classes: int
     seed: int
     pad: bool = True
+    groups: Groups | None = None
 
     def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan.
@@ -95,7 +98,7 @@ class ReadySubject:
             flexible=not (self.pad or takes_one_size),
         )
         views = Views(self.noise, counter) if isinstance(self.noise, Transformed) else None
-        return Engine(Sampler(counter), plan=plan, noise=self.noise, views=views)
+        return Engine(Sampler(counter, self.groups), plan=plan, noise=self.noise, views=views)
 
 
 def prepare(

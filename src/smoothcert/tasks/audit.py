@@ -27,6 +27,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
@@ -263,7 +264,7 @@ def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Ite
             continue
         reasons = [
             fault(certificate, second=id in tested) or _other_plan(certificate, records.manifest),
-            _wrong_label(certificate, dataset),
+            _wrong_label(certificate, dataset, records.manifest.groups),
         ]
         if not certificate.abstained:  # an abstention claims nothing about its input
             reasons.append(_too_far_rounded(certificate, dataset, records.manifest))
@@ -398,7 +399,7 @@ def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
     return f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
 
 
-def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
+def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None) -> str | None:
     """How the label of a certificate differs from the one in the data; None if it does not."""
     if dataset is None:
         return None
@@ -410,6 +411,8 @@ def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
         label = int(dataset[c.id][1] if labels is None else labels[c.id])
     except Exception as error:  # code of the user may raise any error
         return f"its input cannot be read: {first_line(error)}"
+    if groups is not None:
+        label = groups.label(label)
     if label == (NO_CLASS if c.label is None else c.label):
         return None
     return f"its label in the data is {label}, it states {c.label}"
