@@ -101,7 +101,7 @@ def ask(
     answer = ask(run, radii=shown, **asked)
     answers = answer if isinstance(answer, list) else [answer]
     rows = table(answers, radii=shown)
-    lines: list[str | Table] = [rows.render(), question_of(answers[0]) or ""]
+    lines = [rows.render(), question_of(answers[0]) or ""]
     if out is not None:
         for one in answers:
             path = out.format(level=level_of(one))

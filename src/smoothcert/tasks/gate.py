@@ -108,8 +108,8 @@ class _Subject(NamedTuple):
 
 
 _POLICY = """\
-# Rules for `smoothcert gate RUN --policy THIS`. Every rule is optional. These let the run pass that they
-# were written from: set them to what you need.
+# Rules for `smoothcert gate RUN --policy THIS`. Every rule is optional. The run that they were
+# written from passes them: set them to what you need.
 
 # The confidence of everything that is shown about other inputs of this kind.
 confidence = 0.95
@@ -126,8 +126,8 @@ audit = 5
 [certified_accuracy]
 {shares}
 
-# Not worse than a released model, whose run is named relative to this file. The margin is the points
-# of certified accuracy that may be lost.
+# Not worse than a released model, whose run is named relative to this file. The margin is how
+# many points of certified accuracy may be lost.
 # [baseline]
 # run = "runs/released"
 # margin = 1
