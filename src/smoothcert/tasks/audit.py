@@ -6,7 +6,6 @@ of a budget is derived again, and some inputs are drawn again.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
+from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
@@ -35,12 +35,11 @@ from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.runs.words import all_together
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
+from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
 
-_ROUNDING = 1e-15
-"""The relative error of the logarithm of a factorial, where the sum of a binomial tail starts."""
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
 _TESTED_BETS = 50
@@ -75,6 +74,7 @@ class Audit:
             is derived again. This cannot be done for runs of version 1.0 with minutes, because the
             clock decided about their plans.
         left_out: Inputs that could not be read, so that the run has no certificates of them.
+        questions: Questions that the votes were asked, whose recorded answers were checked.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
         run: The folder of the run.
         together: How many of all certificates are wrong at most; empty if there are findings.
@@ -87,6 +87,7 @@ class Audit:
     labels_checked: bool = True
     plans_checked: bool = True
     left_out: int = 0
+    questions: int = 0
     coverage: Coverage | None = None
     run: str = ""
     together: str = ""
@@ -97,25 +98,29 @@ class Audit:
     def _sentences(self) -> Iterator[str]:
         for finding in self.findings:
             yield f"input {finding.id}: {finding.reason}"
-        checked = number_of(max(self.checked, self.asked), "certificate")
-        if self.checked < self.asked:
-            checked = f"{self.checked} of {checked}"
-        labels = ""
-        if not self.labels_checked:
-            labels = " (labels not compared, because the data was not found)"
         if not self.plans_checked:
             yield (
                 "The clock of version 1.0 decided about the plans of this budget, so they cannot "
                 "be derived again: nothing is known about their alpha."
             )
         drawn = f"{self.redrawn} drawn again"
-        yield f"{self.run}: {checked} checked{labels}, {drawn}: {self._outcome}."
+        yield f"{self.run}: {self._checked}, {drawn}: {self._outcome}."
+        if self.questions:
+            yield f"Its answers to {number_of(self.questions, 'question')} were checked, too."
         if self.left_out:
             yield f"Inputs that are unreadable and left out: {self.left_out:,}."
-        if self.coverage is None:
-            yield "Nothing is known about the alpha of the plan."
-        elif self.plans_checked:
-            yield self.coverage.sentence
+        if self.plans_checked:
+            unknown = "Nothing is known about the alpha of the plan."
+            yield unknown if self.coverage is None else self.coverage.sentence
+
+    @property
+    def _checked(self) -> str:
+        checked = f"{number_of(max(self.checked, self.asked), 'certificate')} checked"
+        if self.checked < self.asked:
+            checked = f"{self.checked} of {checked}"
+        if self.labels_checked:
+            return checked
+        return f"{checked} (labels not compared, because the data was not found)"
 
     @property
     def _outcome(self) -> str:
@@ -185,6 +190,8 @@ def audit(
         findings += _readable(manifest, subject, dataset)
         if chosen:
             findings += _draw_again(chosen, manifest, subject, dataset)
+    if manifest.questions:
+        findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
     coverage = None
     with suppress(InvalidInput):  # a plan may bound other classes in its own way
         coverage = exact_coverage(manifest.plan, manifest.noise)
@@ -196,6 +203,7 @@ def audit(
         labels_checked=dataset is not None,
         plans_checked=manifest.plans_known,
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
+        questions=len(manifest.questions),
         coverage=coverage,
         run=str(folder),
         together="" if findings else all_together(open_run(folder)),
@@ -334,7 +342,7 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
             case.add(look)
     derived = Certificate.from_case(case, certificate.looks)
     reason = _other_claim(certificate, derived) or _other_bounds(certificate.proof, derived.proof)
-    if reason is None and second and not _keeps_alpha(certificate):
+    if reason is None and second and not keeps_alpha(certificate):
         reason = f"its votes do not prove the radius {certificate.radius}"
     return reason
 
@@ -373,14 +381,6 @@ def _bounds(proof: Proof) -> str:
     """The bounds of a proof in words."""
     upper = "" if proof.upper is None else f" and an upper bound of {proof.upper} on others"
     return f"a lower bound of {proof.lower}{upper}"
-
-
-def _keeps_alpha(c: Certificate) -> bool:
-    """Whether the second method of the plan, if it has one, gives a p-value of at most alpha."""
-    if c.abstained or not isinstance(c.plan, Plan):
-        return True
-    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
-    return p_value is None or p_value <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
 
 
 def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
