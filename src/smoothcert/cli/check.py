@@ -72,14 +72,20 @@ def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
         )
     drawn = f"{audit.redrawn} drawn again"
     yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
-    if audit.left_out:
-        yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
+    yield from _beside_certificates(audit)
     if not audit.plans_checked:
         return
     if audit.coverage is None:
         yield "Nothing is known about the alpha of the plan."
     else:
         yield audit.coverage.sentence
+
+
+def _beside_certificates(audit: Audit) -> Iterator[str]:
+    if audit.questions:
+        yield f"Its answers to {number_of(audit.questions, 'question')} were checked, too."
+    if audit.left_out:
+        yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
 
 
 def _audit_outcome(run: Path, audit: Audit) -> str:

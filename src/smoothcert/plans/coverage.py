@@ -18,7 +18,7 @@ from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Rule, has_derived_coverage
 from smoothcert.plans.combined import Combined
-from smoothcert.plans.simulation import needed_probability, simulated_stops
+from smoothcert.plans.simulation import needed_probability, simulated_stops, unknown_failure
 from smoothcert.plans.stopping import StoppingDistribution, is_countable
 from smoothcert.statistics.bounds import Array, interval
 from smoothcert.statistics.metrics import evenly
@@ -205,6 +205,8 @@ def _certifying(plan: Plan) -> Plan:
 
 
 def _searched(plan: Plan, noise: Noise) -> Coverage:
+    if plan.bound == "runner-up":
+        raise unknown_failure(plan)
     if not is_countable(plan, noise):
         return _simulate(plan, noise)
     stopping = StoppingDistribution(plan, noise)

@@ -232,21 +232,21 @@ def _axes(chart: Chart, **x_scale: Any) -> Spec:
 
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
     axis: Axis = getattr(chart, field)
-    shown: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
+    options: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
     if axis.power != 1:
-        shown["values"] = _TICKS_OF_POWER
+        options["values"] = _TICKS_OF_POWER
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:
-        shown["values"] = _TICKS_OF_LOG
+        options["values"] = _TICKS_OF_LOG
         scale |= {"type": "log", "nice": False}
-        shown["labelSeparation"] = 6
+        options["labelSeparation"] = 6
     elif not axis.zero:
         scale["zero"] = False
     return {
         "field": field,
         "type": "quantitative",
         "title": axis.title,
-        "axis": shown,
+        "axis": options,
         "scale": scale,
     }
 
@@ -277,13 +277,13 @@ def _tooltip(layer: Layer, chart: Chart) -> Spec:
         fields |= {"band from": ("low", y_format), "to": ("high", y_format)}
     for title, values in layer.columns.items():
         fields[title] = (title, ".4f" if values.dtype.kind == "f" else "")
-    shown = []
+    entries = []
     for title, (name, format) in fields.items():
         value = f"(datum.datum || datum)[{json.dumps(name)}]"
         if format:
             value = f"{value} == null ? '-' : format({value}, {json.dumps(format)})"
-        shown.append(f"{json.dumps(title)}: {value}")
-    return {"value": {"expr": f"{{{', '.join(shown)}}}"}}
+        entries.append(f"{json.dumps(title)}: {value}")
+    return {"value": {"expr": f"{{{', '.join(entries)}}}"}}
 
 
 def _plain(values: Values) -> list[Any]:

@@ -394,8 +394,8 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             name=results.name,
             where=where,
         )
-    shown = results.certified_accuracy(radii).tolist()
-    rows = list(zip(map(_plain, radii), shown, strict=True))
+    shares = results.certified_accuracy(radii).tolist()
+    rows = list(zip(map(_plain, radii), shares, strict=True))
     return _filled(
         "board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm)
     )

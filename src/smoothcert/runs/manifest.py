@@ -214,7 +214,16 @@ class Manifest:
         """
         is_of_version_1 = str(self.circumstances.get("smoothcert")).startswith("1.")
         changed_order = self.budget is not None and is_of_version_1 and bool(self.unreadable)
-        return not (self.timed or changed_order)
+        return self.survey_known and not (self.timed or changed_order)
+
+    @property
+    def survey_known(self) -> bool:
+        """Whether the votes of a survey are recorded by input.
+
+        The first runs of version 1.0 recorded how many inputs had which votes.
+        """
+        votes = [] if self.spending is None else self.spending["votes"]
+        return all(samples > 0 and count <= samples for _, count, samples in votes)
 
     @property
     def requested_plan(self) -> Plan:
@@ -412,8 +421,6 @@ def _check_spending(spending: SpendingEntry) -> None:
     check_type(restore(spending["plan"]), Plan)
     if not (0 < spending["rate"] < inf and 0 <= spending["total"] < inf):
         raise ValueError("rate and total must be finite numbers")
-    if any(count > samples or not samples for _, count, samples in spending["votes"]):
-        raise ValueError("an input has more votes than samples")
 
 
 _CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {

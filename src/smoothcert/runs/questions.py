@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
+from smoothcert._check import NO_CLASS
 from smoothcert.data.groups import read_level
 from smoothcert.errors import SmoothcertError
 from smoothcert.plans.asked import Question
-from smoothcert.runs.manifest import Manifest, QuestionEntry
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest, QuestionEntry, check_type
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.runs.writer import locked_journal
+
+
+class Answers(TypedDict):
+    """Answers as a run records them: a list for each level, with a value for each input."""
+
+    id: list[int]
+    prediction: list[list[int | None]]
+    radius: list[list[float]]
 
 
 class Entry(NamedTuple):
@@ -65,6 +76,21 @@ def level_of(results: Results) -> str:
     """
     groups = None if results.manifest is None else results.manifest.groups
     return "class" if groups is None else groups.title
+
+
+def recorded_answers(run: Run, number: int) -> Answers | None:
+    """The answers to a question, as the run records them; None if they are missing or damaged.
+
+    Args:
+        run: The run.
+        number: Which question it is, from 1.
+    """
+    with Journal(run.path) as journal, suppress(ValueError, TypeError):
+        recorded = journal.recorded(f"answers {number}")
+        check_type(recorded, Answers)
+        found: Answers = recorded
+        return found
+    return None
 
 
 def recorded_question(entry: QuestionEntry, manifest: Manifest) -> Question:
@@ -146,10 +172,13 @@ def _number(entry: QuestionEntry, questions: Sequence[QuestionEntry]) -> int:
     return len(questions) + 1
 
 
-def _plain(levels: Sequence[Results]) -> dict[str, object]:
+def _plain(levels: Sequence[Results]) -> Answers:
     """Answers for JSON."""
     return {
         "id": levels[0].id.tolist(),
-        "prediction": [level.prediction.tolist() for level in levels],
+        "prediction": [
+            [None if group == NO_CLASS else group for group in level.prediction.tolist()]
+            for level in levels
+        ],
         "radius": [level.radius.tolist() for level in levels],
     }

@@ -427,7 +427,9 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
         columns[name] = [None if value != value else value for value in column.tolist()]
     has_label = (results.label != NO_CLASS).tolist()
     correct = zip(results.correct.tolist(), has_label, strict=True)
-    columns["correct"] = [is_correct if known else None for is_correct, known in correct]
+    columns["correct"] = [
+        is_correct if is_labelled else None for is_correct, is_labelled in correct
+    ]
     return {name: columns[name] for name in dict.fromkeys((*_FIRST_SHOWN, *columns))}
 
 
@@ -498,6 +500,14 @@ def certified_radii(results: Results) -> dict[str, float] | None:
         "median": float(np.median(radii)),
         "mean": float(radii.mean()),
     }
+
+
+def sensitive_place(results: Results) -> int:
+    """Where a cheap input with divided votes stands. If the classifier changes, its votes change
+    first.
+    """
+    is_cheap = results.samples <= np.median(results.samples)
+    return int(np.argmin(np.where(is_cheap, np.nan_to_num(results.p, nan=1.0), np.inf)))
 
 
 def check_finished(results: Results) -> None:

@@ -69,13 +69,13 @@ def _robustness(run: Run, radii: Sequence[float] | None) -> str:
     if run.labelled:
         radii = _shown(run, radii)
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
-        shown = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
-        return f"certified accuracy: {shown}"
+        listed = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
+        return f"certified accuracy: {listed}"
     figures = certified_radii(run)
     if figures is None:
         return ""
-    shown = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
-    return f"certified radius ({run.noise.norm}): {shown}"
+    listed = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
+    return f"certified radius ({run.noise.norm}): {listed}"
 
 
 def _shown(run: Run, radii: Sequence[float] | None) -> Sequence[float]:

@@ -16,18 +16,36 @@ import numpy as np
 from smoothcert import _check
 from smoothcert.data.groups import GroupsSource, read_level, read_levels
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.plans import Certificate, Plan, Proof
+from smoothcert.plans import (
+    AtRadii,
+    BettingRadii,
+    Certificate,
+    Fixed,
+    InputSpecific,
+    Plan,
+    Proof,
+)
 from smoothcert.plans.asked import Question, answers
 from smoothcert.plans.base import check_top
+from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.groups import Groups
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.questions import Entry, note_question, sentence
+from smoothcert.runs.questions import (
+    Entry,
+    in_words,
+    note_question,
+    recorded_answers,
+    recorded_question,
+    sentence,
+)
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, check_has_certificates, open_run
 
 _AT_ONCE = 2_000
 """Inputs whose votes are held in arrays."""
+_TESTED_BETS = 50
+"""About how many answers by bets are tested by the second method."""
 
 
 @overload
@@ -149,12 +167,7 @@ def _question(
             "{run} was made for a question of its own: ask a run that certifies classes",
             run=run.path,
         )
-    if not len(run):
-        raise InvalidInput(
-            "no-certificates",
-            "{run} has no certificates yet: there is nothing to ask",
-            run=run.path,
-        )
+    check_has_certificates(run)
     if top is not None:
         return _top_question(run, _check.whole("top", top, least=2))
     dataset = dataset_of([run.manifest])
@@ -221,3 +234,61 @@ def _with_note(answers: Results, entry: Entry, note: str) -> Results:
     about = {**answers.manifest.circumstances, "question": note}
     manifest = replace(answers.manifest, questions=entry.questions, circumstances=about)
     return replace(answers, manifest=manifest)
+
+
+def wrong_answers(run: Run) -> Iterator[tuple[int, str]]:
+    """The inputs whose recorded answers do not follow from their votes, and what is wrong.
+
+    Every answer is derived again, and tested by the second method of its plan where it has one.
+
+    Args:
+        run: The run.
+    """
+    for number, entry in enumerate(run.manifest.questions, 1):
+        words = f"question {number} ({in_words(entry)})"
+        recorded = recorded_answers(run, number)
+        if recorded is None:
+            yield int(run.id[0]), f"the answers to {words} are missing or damaged"
+            continue
+        for place, level in enumerate(answered(run, recorded_question(entry, run.manifest))):
+            stated = zip(recorded["prediction"][place], recorded["radius"][place], strict=True)
+            for id, (group, radius) in zip(recorded["id"], stated, strict=True):
+                if id not in level.kept or not _follows(level.kept[id], group, radius):
+                    yield id, f"its votes do not prove its answer to {words}"
+            for id in _unlikely(level, run.plan):
+                yield id, f"its votes do not prove its answer to {words} by the second method"
+
+
+def _follows(derived: Certificate, group: int | None, radius: float) -> bool:
+    """Whether an answer is what the votes prove.
+
+    A run that went on since it was asked proves more.
+    """
+    if group is not None and group != derived.prediction:
+        return False
+    goes_on = bool(derived.plan.earlier_plans)
+    more = derived.radius > radius * (1 + 1e-8) + 1e-12
+    return radius <= derived.radius * (1 + 1e-8) and (goes_on or not more)
+
+
+def _unlikely(level: Results, recorded: Plan) -> list[int]:
+    """Inputs with votes that would be likely if the answer were wrong; some of them for bets."""
+    proved = [c for c in level.kept.values() if not c.abstained]
+    if level.plan is not None and isinstance(level.plan, BettingRadii):
+        proved = proved[:: max(len(proved) // _TESTED_BETS, 1)]
+    return [c.id for c in proved if not keeps_alpha(_with_class_known(c, recorded))]
+
+
+def _with_class_known(c: Certificate, recorded: Plan) -> Certificate:
+    """The same answer where the class is given, so that a pilot has nothing left to choose."""
+    plan = c.plan
+    looks = c.looks
+    if not plan.pilot or plan.known_labels:
+        return c
+    if isinstance(recorded, (AtRadii, Fixed)):
+        looks = looks[1:]
+    if isinstance(plan, (AtRadii, Fixed, BettingRadii)):
+        plan = replace(plan, known_labels=True, pilot=0)
+    elif isinstance(plan, InputSpecific):
+        plan = replace(plan, known_labels=True)
+    return replace(c, plan=plan, looks=looks, label=c.prediction)

@@ -6,7 +6,6 @@ of a budget is derived again, and some inputs are drawn again.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,20 +25,20 @@ from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
+from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
-from smoothcert.runs.run import Run, folder_of
+from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
+from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
 
-_ROUNDING = 1e-15
-"""The relative error of the logarithm of a factorial, where the sum of a binomial tail starts."""
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
 _TESTED_BETS = 50
@@ -74,6 +73,7 @@ class Audit:
             is derived again. This cannot be done for runs of version 1.0 with minutes, because the
             clock decided about their plans.
         left_out: Inputs that could not be read, so that the run has no certificates of them.
+        questions: Questions that the votes were asked, whose recorded answers were checked.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
     """
 
@@ -84,6 +84,7 @@ class Audit:
     labels_checked: bool = True
     plans_checked: bool = True
     left_out: int = 0
+    questions: int = 0
     coverage: Coverage | None = None
 
     @property
@@ -147,6 +148,8 @@ def audit(
         findings += _readable(manifest, subject, dataset)
         if chosen:
             findings += _draw_again(chosen, manifest, subject, dataset)
+    if manifest.questions:
+        findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
     coverage = None
     with suppress(InvalidInput):  # a plan may bound other classes in its own way
         coverage = exact_coverage(manifest.plan, manifest.noise)
@@ -158,6 +161,7 @@ def audit(
         labels_checked=dataset is not None,
         plans_checked=manifest.plans_known,
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
+        questions=len(manifest.questions),
         coverage=coverage,
     )
 
@@ -294,7 +298,7 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
             case.add(look)
     derived = Certificate.from_case(case, certificate.looks)
     reason = _other_claim(certificate, derived) or _other_bounds(certificate.proof, derived.proof)
-    if reason is None and second and not _keeps_alpha(certificate):
+    if reason is None and second and not keeps_alpha(certificate):
         reason = f"its votes do not prove the radius {certificate.radius}"
     return reason
 
@@ -333,14 +337,6 @@ def _bounds(proof: Proof) -> str:
     """The bounds of a proof in words."""
     upper = "" if proof.upper is None else f" and an upper bound of {proof.upper} on others"
     return f"a lower bound of {proof.lower}{upper}"
-
-
-def _keeps_alpha(c: Certificate) -> bool:
-    """Whether the second method of the plan, if it has one, gives a p-value of at most alpha."""
-    if c.abstained or not isinstance(c.plan, Plan):
-        return True
-    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
-    return p_value is None or p_value <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
 
 
 def _other_plan(c: Certificate, manifest: Manifest) -> str | None:

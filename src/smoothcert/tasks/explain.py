@@ -154,10 +154,10 @@ def _nearest(
     }
     distances: dict[int, list[float]] = {id: [] for id in compared}
     for number in evenly(len(dataset), _MOST_COMPARED) if compared else ():
-        other, label = dataset[int(number)]
+        candidate, label = dataset[int(number)]
         for id, c in compared.items():
             x = inputs[id]
-            if label not in (c.label, NO_CLASS) and other.numel() == x.numel():
-                picture = other.double().numpy().reshape(x.shape)
+            if label not in (c.label, NO_CLASS) and candidate.numel() == x.numel():
+                picture = candidate.double().numpy().reshape(x.shape)
                 distances[id].append(distance(picture, x.double().numpy(), c.noise.norm))
     return {id: (min(lengths), len(lengths)) for id, lengths in distances.items() if lengths}

@@ -268,17 +268,17 @@ def _check_not_timed(run: Run) -> None:
         )
 
 
-def _thresholds(wanted: Any) -> list[tuple[float, float]]:
+def _thresholds(percentages: Any) -> list[tuple[float, float]]:
     """The radii of the policy, each with the least certified accuracy in percent."""
     try:
-        pairs = [(float(radius), float(percent)) for radius, percent in dict(wanted).items()]
+        pairs = [(float(radius), float(percent)) for radius, percent in dict(percentages).items()]
     except (TypeError, ValueError):
         pairs = []
     if not pairs:
         raise InvalidInput(
             "no-thresholds",
             'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
-            value=wanted,
+            value=percentages,
         )
     for radius, percent in pairs:
         _check.at_least("each radius of certified_accuracy", radius, 0)
@@ -304,8 +304,8 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     elif high < least:
         outcome = "fails"
     most = 100 - float(round_down(100 * (1 - high), 1))  # rounded up
-    shown = f"at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
-    reason = f"{share:.1%} of {inputs:,} inputs; shown: {shown}"
+    limits = f"at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
+    reason = f"{share:.1%} of {inputs:,} inputs; shown: {limits}"
     if outcome == "undecided" and share != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (share - least) ** 2
         reason += f"; about {needed:,.0f} other inputs would decide such a share"

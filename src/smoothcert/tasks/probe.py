@@ -239,7 +239,7 @@ def probe(
     front = settings.pop("denoiser", None)
     if front is not None:
         front = load_denoiser(front, stochastic=settings.get("stochastic", False))
-    wanted = _sigmas(sigmas, front)
+    deviations = _sigmas(sigmas, front)
     copies = _check.whole("copies", copies, least=1)
     samples = _check.whole("samples", samples, least=1)
     if radii is None:
@@ -259,12 +259,12 @@ def probe(
         subject = Subject(model, noise=Gaussian(sigma), denoiser=denoiser, pad=False, **settings)
         return subject.bind(dataset, chosen, in_memory=True)
 
-    subject = bound(wanted[0], None)
+    subject = bound(deviations[0], None)
     inputs = _labelled(subject, dataset, chosen)
     levels = [_without_noise(subject.ready, inputs)]
     on_level(levels[0])
-    for sigma in wanted:
-        if front is not None or sigma != wanted[0]:
+    for sigma in deviations:
+        if front is not None or sigma != deviations[0]:
             subject = bound(sigma, front)
         inputs = _labelled(subject, dataset, chosen)
         levels.append(_under_noise(subject.ready, inputs, copies, radii, samples))
