@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
+from smoothcert._text_table import TextTable
 from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, distinct_names, read_results
@@ -245,7 +246,24 @@ class Comparison:
         }
 
     def __repr__(self) -> str:
-        return "\n".join(self.sentences)
+        return "\n".join([str(self._table()), *self.sentences])
+
+    def _table(self) -> TextTable:
+        """How many inputs each run certifies."""
+        return TextTable(
+            f"A: {self.a.name}, B: {self.b.name}, {number_of(len(self.a), 'input')}",
+            ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
+            [
+                [
+                    f"{d.radius:g}",
+                    *(f"{share:.1%}" for share in d.shares),
+                    f"{d.both}",
+                    f"{len(d.only_a)}",
+                    f"{len(d.only_b)}",
+                ]
+                for d in self.differences
+            ],
+        )
 
 
 def compare_runs(

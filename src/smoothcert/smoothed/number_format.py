@@ -8,7 +8,6 @@ votes.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
-from smoothcert.errors import SmoothcertWarning, setting
+from smoothcert.errors import SmoothcertWarning, setting, warn
 from smoothcert.models.base import Network
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
@@ -101,7 +100,7 @@ def settle_number_format(
         chosen=dtype,
         keep=setting("dtype", runtime.dtype),
     )
-    warnings.warn(warning, stacklevel=3)
+    warn(warning)
     return NumberFormat(replace(runtime, dtype=dtype), comparison)
 
 

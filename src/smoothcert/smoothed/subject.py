@@ -125,8 +125,9 @@ class Subject(Settings):
         if not callable(model):
             raise InvalidInput(
                 "not-a-model",
-                "model must be a name, a module or a function, got {kind}",
+                "model must be a name, a module or a function, got {kind}{hint}",
                 kind=type(model).__name__,
+                hint=_hint_for(model),
             )
         check_weights(model)
         return model
@@ -514,6 +515,13 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
 
 def _name_of(model: object) -> str:
     return getattr(model, "__name__", type(model).__name__)
+
+
+def _hint_for(model: object) -> str:
+    """What to give instead of a model of scikit-learn, and of libraries like it."""
+    if not hasattr(model, "predict_proba"):
+        return ""
+    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
 
 
 def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
