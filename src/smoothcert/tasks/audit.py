@@ -21,7 +21,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
-from smoothcert.errors import InvalidInput, first_line, setting
+from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
@@ -32,6 +32,7 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, folder_of, open_run
+from smoothcert.runs.words import all_together
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.tasks.ask import wrong_answers
@@ -75,6 +76,8 @@ class Audit:
         left_out: Inputs that could not be read, so that the run has no certificates of them.
         questions: Questions that the votes were asked, whose recorded answers were checked.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
+        run: The folder of the run.
+        together: How many of all certificates are wrong at most; empty if there are findings.
     """
 
     checked: int
@@ -86,6 +89,45 @@ class Audit:
     left_out: int = 0
     questions: int = 0
     coverage: Coverage | None = None
+    run: str = ""
+    together: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        for finding in self.findings:
+            yield f"input {finding.id}: {finding.reason}"
+        if not self.plans_checked:
+            yield (
+                "The clock of version 1.0 decided about the plans of this budget, so they cannot "
+                "be derived again: nothing is known about their alpha."
+            )
+        drawn = f"{self.redrawn} drawn again"
+        yield f"{self.run}: {self._checked}, {drawn}: {self._outcome}."
+        if self.questions:
+            yield f"Its answers to {number_of(self.questions, 'question')} were checked, too."
+        if self.left_out:
+            yield f"Inputs that are unreadable and left out: {self.left_out:,}."
+        if self.plans_checked:
+            unknown = "Nothing is known about the alpha of the plan."
+            yield unknown if self.coverage is None else self.coverage.sentence
+
+    @property
+    def _checked(self) -> str:
+        checked = f"{number_of(max(self.checked, self.asked), 'certificate')} checked"
+        if self.checked < self.asked:
+            checked = f"{self.checked} of {checked}"
+        if self.labels_checked:
+            return checked
+        return f"{checked} (labels not compared, because the data was not found)"
+
+    @property
+    def _outcome(self) -> str:
+        if self.findings:
+            return f"{len(self.findings)} do NOT hold"
+        together = f"; {self.together}" if self.keeps_alpha else ""
+        return f"all radii follow from their votes{together}"
 
     @property
     def holds(self) -> bool:
@@ -163,6 +205,8 @@ def audit(
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
         questions=len(manifest.questions),
         coverage=coverage,
+        run=str(folder),
+        together="" if findings else all_together(open_run(folder)),
     )
 
 
@@ -415,22 +459,23 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        recorded = {certificate.id: certificate for certificate in chosen}
-        for again in _certificates_again(executor, chosen):
-            if again.looks != recorded[again.id].looks:
-                yield Finding(again.id, "drawing it again gave other votes")
+        recorded = {certificate.id: certificate.looks for certificate in chosen}
         surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
-        for id, votes in survey_again(executor, job, surveyed).items():
-            if votes != surveyed[id]:
-                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
-        low = executor.status().lowest
-        high = executor.status().highest
-    stated_low, stated_high = manifest.values or (low, high)
-    if low < stated_low or high > stated_high:
+        again = {c.id: c.looks for c in _certificates_again(executor, chosen)}
+        surveyed_again = survey_again(executor, job, surveyed)
+        status = executor.status()
+    for id in again:
+        if again[id] != recorded[id]:
+            yield Finding(id, "drawing it again gave other votes")
+    for id in surveyed:
+        if surveyed_again[id] != surveyed[id]:
+            yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    low, high = manifest.values or (status.lowest, status.highest)
+    if status.lowest < low or status.highest > high:
         yield Finding(
             chosen[0].id,
-            f"inputs that were drawn again have values in [{low:g}, {high:g}], "
-            f"the run states [{stated_low:g}, {stated_high:g}]",
+            f"inputs that were drawn again have values in [{status.lowest:g}, "
+            f"{status.highest:g}], the run states [{low:g}, {high:g}]",
         )
 
 
