@@ -111,10 +111,10 @@ def _table(page: Path, what: str) -> str:
     pattern, _, key = place.partition("#")
     files = results.names(pattern.strip())
     if not files:
-        [experiment] = (
-            experiment for experiment in EXPERIMENTS if experiment.name == pattern.strip()
-        )
-        return f"Not measured yet: `{experiment.command}`.\n"
+        names = [name.strip() for name in pattern.split(",")]
+        commands = [f"`{each.command}`" for each in EXPERIMENTS if each.name in names]
+        assert commands, f"{page.name}: there is no experiment {pattern.strip()}"
+        return f"Not measured yet: {', '.join(commands)}.\n"
     rows: list[dict[str, Any]] = []
     for file in files:
         found = results.read(file) or {}

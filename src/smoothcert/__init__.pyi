@@ -36,6 +36,7 @@ from smoothcert.runs.run import open_run as open_run
 from smoothcert.runs.table import Table as Table
 from smoothcert.runs.table import table as table
 from smoothcert.statistics.sample_map import SampleMap as SampleMap
+from smoothcert.tasks.ask import ask as ask
 from smoothcert.tasks.attack import attack as attack
 from smoothcert.tasks.audit import audit as audit
 from smoothcert.tasks.certify import certify as certify

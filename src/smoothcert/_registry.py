@@ -269,8 +269,8 @@ def _plain(cls: type, field: str, value: Any) -> Any:
         return value
     raise InvalidInput(
         "field-not-recordable",
-        "{kind}.{field} cannot be recorded: fields may be numbers, strings, None, plans, noises and "
-        "tuples of these, got {type}",
+        "{kind}.{field} cannot be recorded: fields may be numbers, strings, None, plans, noises "
+        "and tuples of these, got {type}",
         kind=cls.__name__,
         field=field,
         type=type(value).__name__,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import torch
@@ -45,8 +46,8 @@ class Settings:
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
             "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
-            and guided-diffusion, file.py:function or package.module:function; in Python also a module.
-            Certificates are about the denoiser and the model together.
+            and guided-diffusion, file.py:function or package.module:function; in Python also a
+            module. Certificates are about the denoiser and the model together.
         local: Local smoothing, as in 5,0.25: the classifier averages its logits over 5 noises of
             standard deviation 0.25, added after the denoiser. The noises are the same for every
             input, and the mean is what is certified.
@@ -55,6 +56,9 @@ class Settings:
             the given picture.
         channels: Change the channels there as well: 3 repeats grey pictures, 1 makes colour
             pictures grey.
+        groups: Certify groups of classes: votes for the classes of a group are summed before
+            anything is decided. A TOML file, as in groups.toml or groups.toml:kind for one of its
+            levels; in Python also a dictionary. A label stands for its group.
         stochastic: The model is random by design. Its random numbers then depend on the noisy input
             alone, and inputs are classified one at a time. A module of your own function stays in
             the mode in which it is returned, so dropout can be on.
@@ -83,6 +87,9 @@ class Settings:
     )
     resize: str | int | None = field(default=None, metadata=_option(str | None) | _RECORDED)
     channels: int | None = field(default=None, metadata=_option(int | None) | _RECORDED)
+    groups: str | Path | Mapping[str, Any] | None = field(
+        default=None, metadata=_option(str | None) | _RECORDED
+    )
     stochastic: bool = field(default=False, metadata=_option(bool) | _RECORDED)
     seed: int = field(default=0, metadata=_option(int))
     device: str | int | torch.device = field(default="auto", metadata=_option(str))
@@ -149,6 +156,7 @@ class PlanSettings:
         price: price: how much radius a sample has to add, as in 1e-6.
         bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in
             papers.
+        top: Certify that the class stays among so many most probable ones. Default: 1.
         give_up: radii: give up a radius when the chance to prove it falls below this. Default:
             0.02.
         alpha: The largest probability that one certificate is wrong. Default: 0.001.
@@ -170,6 +178,7 @@ class PlanSettings:
     reference: Literal["ceiling", "ideal"] | None = None
     price: float | None = None
     bound: Literal["binary", "runner-up"] | None = None
+    top: int | None = None
     give_up: float | None = None
     alpha: float | None = None
     pilot: int | None = None

@@ -84,7 +84,7 @@ def user_errors(doing: str, *, near: str | None = None, hint: str = "") -> Itera
 
 @contextmanager
 def naming_user_errors() -> Iterator[None]:
-    """In this context, an error in a plan, noise or training method of the user names its class and method."""
+    """Errors in a plan, noise or training method of the user name its class and method here."""
     try:
         yield
     except SmoothcertError:

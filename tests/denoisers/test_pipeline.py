@@ -47,7 +47,7 @@ def pipeline(tmp_path, monkeypatch):
     """Options of the pipeline, in a folder with its files."""
     monkeypatch.chdir(tmp_path)
     torch.save(random_weights(SMALL), "unet.pt")
-    (tmp_path / "own.py").write_text(NETWORK)
+    (tmp_path / "pipeline_network.py").write_text(NETWORK)
     images = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 8), dtype=np.uint8)
     np.savez("data.npz", x=images, y=[0, 1, 0, 1])
     yield {
@@ -59,7 +59,7 @@ def pipeline(tmp_path, monkeypatch):
         "dtype": "float32",
         "batch": 16,
     }
-    forget("own")
+    forget("pipeline_network")
 
 
 def command(name, *arguments, **options):
@@ -73,13 +73,13 @@ def votes(run):
 
 def test_a_killed_run_is_resumed_by_the_command_and_audited(pipeline):
     settings = pipeline | {"local": "2,0.1"}
-    files = {"model": "own.py:network", "data": "data.npz"}
+    files = {"model": "pipeline_network.py:network", "data": "data.npz"}
     plan = {"method": "fixed", "samples": 32, "pilot": 8}
     whole = command("certify", out="whole", **files, **plan, **settings)
     assert whole.exit_code == 0, whole.output
     with pytest.raises(Killed):
         sc.certify(
-            "own.py:network",
+            "pipeline_network.py:network",
             "data.npz",
             out="killed",
             plan=sc.Fixed(32, pilot=8),
@@ -95,7 +95,7 @@ def test_a_killed_run_is_resumed_by_the_command_and_audited(pipeline):
 
 
 def test_a_run_does_not_continue_with_another_size(pipeline):
-    files = {"model": "own.py:network", "data": "data.npz", "samples": 64, "limit": 1}
+    files = {"model": "pipeline_network.py:network", "data": "data.npz", "samples": 64, "limit": 1}
     assert command("certify", out="run", **files, **pipeline).exit_code == 0
     other = command("certify", out="run", **files, **pipeline | {"resize": "16"})
     assert isinstance(other.exception, InvalidInput)
@@ -135,7 +135,9 @@ def empty(path):
 @pytest.mark.parametrize("damage", [cut_off, without_a_layer, with_code, of_a_classifier, empty])
 def test_a_checkpoint_that_cannot_be_used_is_one_sentence(pipeline, tmp_path, damage):
     damage(tmp_path / "unet.pt")
-    found = command("certify", model="own.py:network", data="data.npz", out="run", **pipeline)
+    found = command(
+        "certify", model="pipeline_network.py:network", data="data.npz", out="run", **pipeline
+    )
     assert isinstance(found.exception, InvalidInput)
     assert "unet.pt" in str(found.exception)
     assert str(found.exception).count("\n") == 0

@@ -120,6 +120,10 @@ class _WithRivals(_OwnPlan):
         return Proof.from_bounds(state, nothing + 0.5, nothing)
 
 
+class _SameBets(BettingRadii):
+    """Inherits no proof, although it changes nothing."""
+
+
 def test_a_plan_without_a_proof_is_searched_and_this_is_said():
     found = exact_coverage(_OwnPlan(), NOISE)
     assert (found.valid, found.searched, found.proved) == (True, True, False)
@@ -145,6 +149,8 @@ def test_the_search_finds_plans_that_fail_below_one_half():
 def test_nothing_is_said_of_own_bounds_on_other_classes():
     with refused("unknown-failure", plan=_WithRivals()):
         exact_coverage(_WithRivals(), NOISE)
+    with refused("unknown-failure"):
+        exact_coverage(_SameBets([0, 0.25], 1_000), NOISE)  # certifies classes below one half
     found = exact_coverage(Fixed(1000, bound="runner-up"), NOISE)
     assert (found.worst_failure, found.tie_failure) == (0.001, 0.001)
     assert (found.exact, found.valid) == (False, True)

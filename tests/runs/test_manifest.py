@@ -138,7 +138,6 @@ def test_a_missing_entry_is_named():
         ("spending", SPENDING | {"plan": {"name": "Gaussian", "sigma": 0.5}}),
         ("spending", SPENDING | {"rate": 0}),
         ("spending", SPENDING | {"total": float("inf")}),
-        ("spending", SPENDING | {"votes": [[0, 11, 10]]}),
         ("spending", SPENDING | {"votes": [[0, 10]]}),
     ],
 )

@@ -9,7 +9,7 @@ from smoothcert.noises import Gaussian, Uniform
 from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific
 from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.formats import read_results, write_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import COLUMNS, Results
 from smoothcert.runs.table import FORMATS, table
 
 
@@ -273,8 +273,10 @@ def test_the_legend_explains_what_the_table_shows(iss_run, fixed_run):
     assert [line.partition(":")[0] for line in alone.legend("*")] == ["ACR", "CA r", "p"]
     assert [line.partition(":")[0] for line in both.legend("*")] == ["MAD", "ACR", "CA r", "p", "*"]
     assert both.cells[1][both.titles.index("CA 0")].text.endswith("%")
-    for format, kept in (("terminal", True), ("markdown", True), ("latex", False)):
-        assert ("average certified radius" in " ".join(both.render(format).split())) is kept
+    for format in FORMATS:
+        assert "average certified radius" in " ".join(both.render(format).split())
+    latex = both.render("latex").splitlines()
+    assert all(line.startswith("%") for line in latex if "average certified radius" in line)
 
 
 @pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])
@@ -380,3 +382,47 @@ def test_one_radius_is_as_good_as_a_list(iss_run):
     assert table(iss_run, radii=0.25).radii == (0.25,)
     with refused("not-at-least", name="each radius"):
         table(iss_run, radii="x")
+
+
+def test_columns_are_chosen_and_runs_are_named(iss_run, fixed_run):
+    chosen = table(
+        {"Ours": iss_run, "Base": fixed_run}, radii=[0.0, 0.5], columns=["acr", "ca", "samples"]
+    )
+    assert chosen.titles == ["run", "ACR", "CA 0", "CA 0.5", "avg samples"]
+    assert [row.run.name for row in chosen.rows] == ["Ours", "Base"]
+    with refused("not-one-of", name="each column", value="accuracy"):
+        table(iss_run, columns=["accuracy"])
+
+
+def test_a_caption_makes_latex_a_whole_table(iss_run):
+    latex = table(iss_run, radii=[0.0], columns=["acr"], caption="50% & more").render("latex")
+    assert r"\caption{50\% \& more}" in latex
+    assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 1
+    assert r"\begin{tabular}{lr}" in latex
+    assert "table}" not in table(iss_run, radii=[0.0]).render("latex")
+
+
+def test_the_average_radius_is_rounded_down_and_the_legend_says_so(iss_run, altered):
+    run = altered(iss_run, radius=np.full(len(iss_run), 0.2399))
+    shown = table(run, radii=[0.0])
+    assert "0.239" in shown.render() or float(run.acr) < 0.2399
+    assert "rounded down" in shown.render()
+
+
+def test_what_may_not_be_compared_is_said_in_one_line(iss_run, fixed_run, simulate, altered):
+    def said(*runs):
+        return [line for line in table(list(runs)).legend("*") if line.startswith("not to be")]
+
+    assert said(iss_run) == said(iss_run, fixed_run) == []
+    small = simulate("small", Fixed(1_000))
+    [line] = said(small, fixed_run)
+    assert "CA and ACR, because the runs differ in ceiling (1,000, 10,000)" in line
+    few = altered(small, **{name: getattr(small, name)[:30] for name in COLUMNS})
+    [line] = said(few, fixed_run)
+    assert f"inputs (30, {len(fixed_run):,})" in line
+    [line] = said(simulate("bold", Fixed(10_000, alpha=0.01)), fixed_run)
+    assert "alpha (0.01, 0.001)" in line
+    [line] = said(simulate("rivals", Fixed(10_000, bound="runner-up")), fixed_run)
+    assert "bound (runner-up, binary)" in line
+    [line] = said(simulate("decided", AtRadii([0, 0.5], 10_000)), fixed_run)
+    assert line.startswith("not to be compared: ACR where radii are only decided")

@@ -238,7 +238,7 @@ def test_only_version_1_goes_on_with_a_run_in_which_the_clock_decided(monkeypatc
     assert len(sc.open_run(tmp_path)) == 100
     assert not sc.audit(tmp_path, redraw=0).findings
     for task in (certify, lambda model, **given: sc.forecast(model, DATA, **(SETTINGS | given))):
-        with refused("minutes-of-version-1"):
+        with refused("budget-of-version-1"):
             task(clock.model, **settings)
 
 
@@ -425,6 +425,22 @@ def test_of_minutes_of_version_1_an_audit_says_that_plans_cannot_be_derived(spen
     assert found.holds
     assert not found.plans_checked
     assert not found.keeps_alpha
+
+
+def test_a_survey_of_the_first_runs_of_version_1_is_read_and_not_gone_on_with(tmp_path):
+    """It told how many inputs had which votes."""
+    settings = SETTINGS | {"budget": 50_000, "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        sc.certify(above_half, DATA, progress=Stop(60), **settings)
+    spending = sc.open_run(tmp_path).manifest.spending
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"spending": {**spending, "votes": [[16, 16, 4]]}})
+    assert len(sc.open_run(tmp_path)) >= 60
+    found = sc.audit(tmp_path, redraw=2, model=above_half, data=DATA)
+    assert found.holds
+    assert not found.plans_checked
+    with refused("budget-of-version-1"):
+        sc.certify(above_half, DATA, **settings)
 
 
 @pytest.mark.parametrize("samples", [3_000, 49_000, 10**7])

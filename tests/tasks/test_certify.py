@@ -276,6 +276,18 @@ def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
         certify(tmp_path, model, plan=sc.Fixed(2000))
 
 
+def test_a_model_that_changes_is_noticed_in_memory_as_well():
+    calls = 0
+
+    def model(x):
+        nonlocal calls
+        calls += 1
+        return above_half(x) if calls < 60 else above_half(x + 9)
+
+    with refused("other-votes"):
+        sc.certify(model, DATA, sigma=0.25, plan=sc.Fixed(2000), device="cpu", batch=500)
+
+
 @pytest.mark.parametrize("plan", [sc.Fixed(2000), sc.Fixed(2000, known_labels=True)])
 def test_a_change_is_noticed_at_the_end_of_the_shortest_run(tmp_path, plan):
     class Drifting(Progress):

@@ -33,7 +33,14 @@ _COMMANDS = {  # by the panels of the help
     "Certify": (certify.demo, certify.certify, results.merge),
     "Check a run": (check.audit, check.attack),
     "Before a run": (measure.probe, plans.map_, plans.coverage, plans.replay),
-    "Results": (results.table, results.compare, check.gate, results.report, results.export),
+    "Results": (
+        results.ask,
+        results.table,
+        results.compare,
+        check.gate,
+        results.report,
+        results.export,
+    ),
     "Train": (train.train,),
 }
 for _panel, _functions in _COMMANDS.items():

@@ -328,7 +328,7 @@ PANELS = (
     Panel(
         "Model",
         ("model", "weights", "denoiser"),
-        ("classes", "local", "resize", "channels", "stochastic", "transform"),
+        ("classes", "local", "resize", "channels", "groups", "stochastic", "transform"),
     ),
     Panel("Inputs", ("data", "skip", "limit"), ("ids", "input_size", "shard")),
     Panel("Noise", ("sigma",), ("noise", "seed", "size")),
@@ -340,6 +340,7 @@ PANELS = (
             "joint",
             "alpha",
             "bound",
+            "top",
             "pilot",
             "decline",
             "kind",

@@ -11,7 +11,7 @@ import typer
 
 import smoothcert as sc
 from smoothcert._files import check_output
-from smoothcert.cli.command import Output, Table
+from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     CertifiedNoiseOptions,
     Folder,
@@ -55,9 +55,71 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
     return Output(plain, [line])
 
 
-def table(
-    runs: Runs,
+def ask(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     *,
+    top: int | None = None,
+    groups: str | None = None,
+    finest: bool = False,
+    radii: str | None = None,
+    alpha: float | None = None,
+    out: str | None = None,
+    report: Path | None = None,
+) -> Output:
+    """Ask the votes of a run another question, without a new forward pass.
+
+    Args:
+        top: Does each class stay among so many most probable ones?
+        groups: Which group of classes is it? A TOML file, as in groups.toml or groups.toml:kind for
+            one of its levels.
+        finest: What is the finest answer that the votes prove, from the groups of all levels to a
+            class?
+        radii: finest: the radii at which answers are claimed, separated by commas. At a single one,
+            alpha is not divided. Default: those that the plan decides, or all.
+        alpha: The largest probability that the answer to one input is wrong. Default: the alpha of
+            the run.
+        out: Write the answers, as export does: .csv, .json or .parquet. For the finest answer, the
+            name contains {level}: one file for each.
+        report: Also write a page, as in answers.html.
+    """
+    from smoothcert.runs.formats import write_results
+    from smoothcert.runs.questions import level_of, question_of
+    from smoothcert.runs.table import table
+    from smoothcert.tasks.ask import ask
+
+    if finest and out is not None and "{level}" not in out:
+        raise InvalidInput(
+            "no-level-in-name",
+            "--out needs {{level}} in the name, one file for each, as in answers-{{level}}.csv",
+        )
+    if out is not None:
+        check_output(out, reads=[run])
+    if report is not None:
+        check_output(report, reads=[run])
+    asked: dict[str, Any] = {"top": top, "groups": groups, "finest": finest, "alpha": alpha}
+    shown = numbers("--radii", radii)
+    answer = ask(run, radii=shown, **asked)
+    answers = answer if isinstance(answer, list) else [answer]
+    rows = table(answers, radii=shown)
+    lines = [rows.render(), question_of(answers[0]) or ""]
+    if out is not None:
+        for one in answers:
+            path = out.format(level=level_of(one))
+            write_results(one, path)
+            lines.append(f"{path}: {number_of(len(one), 'input')}")
+    if report is not None:
+        from smoothcert.report import write_report
+
+        lines.append(_size(write_report(answers, report)))
+    return Output(rows.plain(), lines)
+
+
+def table(
+    runs: Runs = [],  # noqa: B006
+    *,
+    names: Annotated[list[str], typer.Option(metavar="NAME=RUN")] = [],  # noqa: B006
+    columns: str | None = None,
+    caption: str | None = None,
     reference: Reference = None,
     radii: Radii = None,
     format: Literal["terminal", "markdown", "latex"] = "terminal",
@@ -65,13 +127,39 @@ def table(
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, and mark the best.
 
     Args:
-        format: The format of the table.
+        names: A run under a name of your own, as in Ours=runs/a. May be repeated.
+        columns: Show these columns, as in acr,ca: method, noise, norm, alpha, format, inputs,
+            samples, time, mad, acr, ca, attacked, abstained, not-certified.
+        caption: What to write above the table.
+        format: The format of the table. latex is for the package booktabs.
     """
     from smoothcert.runs.formats import collect
 
-    results = collect(runs)
-    rows = sc.table(results, reference=reference, radii=numbers("--radii", radii))
+    named = _named(names)
+    others = [run for run in runs if run not in named.values()]
+    results = collect(others) if others or not named else []
+    results += collect(named) if named else []
+    rows = sc.table(
+        results,
+        reference=reference,
+        radii=numbers("--radii", radii),
+        columns=None if columns is None else columns.split(","),
+        caption=caption,
+    )
     return Output(rows.plain(), [rows.render(format)])
+
+
+def _named(names: Sequence[str]) -> dict[str, Path]:
+    """The runs of `--names` by their names."""
+    pairs = [text.partition("=") for text in names]
+    for name, _, place in pairs:
+        if not name or not place:
+            raise InvalidInput(
+                "not-a-named-run",
+                "--names takes a name and a run, as in --names Ours=runs/a, got {value!r}",
+                value=name or place,
+            )
+    return {name: Path(place) for name, _, place in pairs}
 
 
 def compare(
@@ -122,7 +210,7 @@ def compare(
         models |= subject.settings()
     radii = numbers("--radius", radius)
     comparison = sc.compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
-    lines: list[str | Table] = [_compared(comparison), str(comparison)]
+    lines = [str(comparison)]
     if report is not None:
         lines.append(_size(sc.write_report(comparison, report)))
     return Output(comparison.plain(), lines)
@@ -131,24 +219,6 @@ def compare(
 def _show_part(part: sc.Comparison) -> None:
     figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
     print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
-
-
-def _compared(comparison: sc.Comparison) -> Table:
-    a = comparison.a
-    return Table(
-        f"A: {a.name}, B: {comparison.b.name}, {number_of(len(a), 'input')}",
-        ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
-        [
-            [
-                f"{d.radius:g}",
-                *(f"{share:.1%}" for share in d.shares),
-                f"{d.both}",
-                f"{len(d.only_a)}",
-                f"{len(d.only_b)}",
-            ]
-            for d in comparison.differences
-        ],
-    )
 
 
 def _size(page: Path) -> str:

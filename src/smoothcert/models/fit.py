@@ -124,7 +124,7 @@ class FittedModule(nn.Module):
 
 @dataclass(frozen=True)
 class FittedFunction:
-    """A function behind a `Fit`. It may do anything, so this is no module, which could be traced."""
+    """A function behind a `Fit`. It may do anything, so it is no module that could be traced."""
 
     fit: Fit
     function: Network

@@ -26,8 +26,8 @@ from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import Network, copied
-from smoothcert.models.logits import described, find_logits
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.logits import described, find_logits, other_task
+from smoothcert.models.seeded import SeededRows, unseeded
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
@@ -37,6 +37,7 @@ _INPUTS_FOR_LABELS = 64
 _NEEDS_GRADIENTS = re.compile(
     "does not require grad|saved for backward|inference tensor", re.IGNORECASE
 )
+_OTHER_SHAPE = re.compile("shape|size|channels|dimension", re.IGNORECASE)
 _DYNAMIC_OPERATION = re.compile(r"\bquantized\.\w+_dynamic\(|\bquantized_(lstm|gru)")
 
 
@@ -112,7 +113,7 @@ def checking(model: Network, x: Tensor) -> Iterator[Any]:
     if isinstance(model, nn.Module):
         for part in model.modules():
             _check_layer(part, seeded=seeded)
-    function = model.model if isinstance(model, SeededRows) else model
+    function = unseeded(model)
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
     try:
         if isinstance(function, nn.Module):
@@ -237,6 +238,13 @@ def floats(
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
+    if output.ndim == 4:
+        return other_task(f"a map of {output.shape[1]} classes", "segmentation")
+    if output.ndim == 3 and not output.is_floating_point():
+        return other_task("a map of classes", "segmentation")
+    if output.ndim == 1 and output.is_floating_point():
+        numbers = "one number per input (a binary classifier must return two logits, or labels)"
+        return other_task(numbers, "regression")
     return InvalidInput(
         "no-classifier",
         "the model must return logits of shape ({rows}, {classes}) or integer labels of shape "
@@ -256,6 +264,11 @@ def _hint(x: Tensor, reason: str) -> str:
         )
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
+    if x.ndim == 2 and _OTHER_SHAPE.search(reason):
+        return f"; if a column of labels is among the inputs, give it as {setting('labels')}"
+    if x.ndim == 4 and _OTHER_SHAPE.search(reason):
+        fits = f"{setting('resize', 'SIZE')} and {setting('channels', '3')}"
+        return f"; if it takes pictures of another size, or in colour: {fits}"
     return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
 
 

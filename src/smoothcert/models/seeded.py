@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from smoothcert.models.base import Network
 from smoothcert.models.logits import find_logits
 
 
@@ -62,6 +63,11 @@ class SeededRows(nn.Module):
                 output = self.model(row[None])
                 outputs.append(find_logits(output, classes=self.classes, device=x.device))
         return torch.cat(outputs)
+
+
+def unseeded(model: Network) -> Network:
+    """A model without the seeds for its rows."""
+    return model.model if isinstance(model, SeededRows) else model
 
 
 def _seed(row: Tensor) -> None:

@@ -248,6 +248,26 @@ class Noise(Recorded, ABC):
             noise=self,
         )
 
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q): the most that any set of probability q can get by a change of size r.
+
+        Questions about the top k need it. It bounds one set under one change; `trade_off` bounds
+        two classes together. A noise without it keeps this default.
+
+        Args:
+            radius: Radii r of at least 0.
+            q: Probabilities at the input, from 0 to 1.
+
+        Returns:
+            U_r(q), to a relative accuracy of 1e-12. It never decreases in q or r.
+        """
+        raise InvalidInput(
+            "no-largest-probability",
+            "{noise} answers no question about the top k, because it does not say how probable a "
+            "set can become by a change: ask for groups",
+            noise=self,
+        )
+
     def other_radii(self, radius: ArrayLike, shape: Shape) -> dict[str, Numbers]:
         """Radii in other norms that follow from a radius, by norm.
 

@@ -66,6 +66,11 @@ class GaussianRadius(Noise):
         b = ndtri(_check.probabilities("p", upper))
         return half_difference(self.sigma, a, b)
 
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = Phi(Phi^-1(q) + r / sigma)."""
+        z = ndtri(_check.probabilities("q", q))
+        return ndtr(z + np.asarray(radius, float) / self.sigma)
+
     def trade_off(self, radius: Numbers, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B gain half."""
         z = ndtri(_check.probabilities("b", b))

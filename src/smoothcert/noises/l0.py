@@ -119,6 +119,14 @@ class Ablation(Marked, SteppedNoise):
             values.append(Fraction(3, 2) - untouched)
         return values
 
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = q + 1 - C(d - r, k) / C(d, k): a set changes only where a changed pixel is
+        kept.
+        """
+        kept_out = _kept_out(self._pixels(), self.keep)
+        changed = np.ceil(np.minimum(np.asarray(radius, float), self._pixels())).astype(int)
+        return np.minimum(_check.probabilities("q", q) + 1 - kept_out[changed], 1.0)
+
     def certified_change(self, limit: str) -> str:
         return f"change of at most {limit} pixels"
 
@@ -133,6 +141,13 @@ class Ablation(Marked, SteppedNoise):
                 noise=self,
             )
         return self.size
+
+
+@lru_cache(maxsize=64)
+def _kept_out(pixels: int, keep: int) -> NDArray[np.float64]:
+    """C(d - r, k) / C(d, k) for r = 0 ... d: the probability that no changed pixel is kept."""
+    left = np.arange(pixels, 0, -1)  # d, d - 1, ..., 1
+    return np.cumprod(np.append(1.0, np.maximum(left - keep, 0) / left))
 
 
 _LARGEST_RADIUS = 256

@@ -61,6 +61,11 @@ class LipschitzNoise(Noise):
         b = _check.probabilities("p", upper)
         return down(self.scale * (a - b))
 
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = min(q + r / (2 scale), 1)."""
+        grown = _check.probabilities("q", q) + np.asarray(radius, float) / (2 * self.scale)
+        return np.minimum(grown, 1.0)
+
     def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain half."""
         h = _check.probabilities("b", b) + radius / self.scale
@@ -190,6 +195,11 @@ class Laplace(Noise):
         a = _distance(_check.probabilities("p", lower))
         b = _distance(_check.probabilities("p", upper))
         return half_difference(self.scale, a, b)
+
+    def largest_probability(self, radius: ArrayLike, q: ArrayLike) -> Numbers:
+        """U_r(q) = u^-1(u(q) + r / scale); `trade_off` says why."""
+        u = _distance(_check.probabilities("q", q)) + np.asarray(radius, float) / self.scale
+        return np.where(u > 0, 1 - np.exp(-u) / 2, np.exp(np.minimum(u, 0)) / 2)
 
     def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
         """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; a shift of r raises b to g(b) at most.

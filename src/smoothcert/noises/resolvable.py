@@ -85,7 +85,7 @@ _HALVINGS = 54
 class ContrastBrightness(OwnDraw, Noise):
     """Turn x into e^K (x + B) with independent normal numbers K and B, without clipping.
 
-    The radius is the largest R for which no e^k (x + b) with |k| < R and |b| < R changes the answer.
+    The radius is the largest R at which no e^k (x + b) with |k| < R and |b| < R alters the answer.
 
     Such a change followed by the noise is e^(k + K) (x + b + e^-k B): the change moves the mean of
     both parameters, and also multiplies the deviation of the second one by c = e^-k. Let a class

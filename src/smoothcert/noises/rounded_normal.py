@@ -49,8 +49,8 @@ def thresholds(deviation: float) -> Thresholds:
     if deviation > LARGEST_DEVIATION:
         raise InvalidInput(
             "deviation-too-large",
-            "the standard deviation must be at most {most:,} steps, got {deviation:g}: use a larger "
-            "step",
+            "the standard deviation must be at most {most:,} steps, got {deviation:g}: use a "
+            "larger step",
             most=LARGEST_DEVIATION,
             deviation=deviation,
         )

@@ -1,9 +1,9 @@
-"""Noise on top of a transformation of pictures: what is certified is an interval of angles or zooms.
+"""Noise on top of a transformation of pictures: it certifies an interval of angles or zooms.
 
 A transformation T(x, a) reads each pixel at another position: with the centre of the picture as 0
-and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and angle
-of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around the
-centre that never reads from outside of the picture.
+and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and
+angle of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around
+the centre that never reads from outside of the picture.
 
 No single probability proves an angle, so these noises have no `radius(p)`: the plan `Walk` decides
 radii of the noise below at many centres, which together cover the interval.

@@ -59,7 +59,7 @@ class AtRadii(DecidingPlan):
 
     Args:
         bound: "binary" counts the votes of the class alone, as papers do. With "runner-up", this is
-            `BettingRadii`.
+            `BettingRadii`, and so it is for the `top` k.
 
     The other arguments are those of `DecidingPlan`. The default pilot has 50 samples.
 
@@ -75,7 +75,7 @@ class AtRadii(DecidingPlan):
 
     def __new__(cls, *settings: Any, bound: str = "binary", **more: Any) -> Any:
         """A plan with this bound. Runs of version 1 name the betting plan like this, too."""
-        if cls is AtRadii and bound == "runner-up":
+        if cls is AtRadii and (bound == "runner-up" or more.get("top", 1) != 1):
             return BettingRadii(*settings, **more)
         return object.__new__(cls)
 

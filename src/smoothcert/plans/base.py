@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert._registry import Recorded
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.tally import Tally
@@ -92,6 +92,8 @@ class Rule(Recorded, ABC):
     """Samples of the first look, which chooses the class and does not count; 0 for no pilot."""
     known_labels: bool = False
     """Whether the class is the input's label instead of the pilot's choice."""
+    top: int = 1
+    """What is claimed: that the class stays among so many most probable ones."""
     most_looks: ClassVar[int] = 10_000
     """A rule that wants more looks at an input would hardly end, and is refused."""
 
@@ -308,7 +310,7 @@ def has_derived_coverage(plan: Plan) -> bool:
 
 
 def _is_hidden(kind: type, name: str) -> bool:
-    """Whether an attribute of an instance hides one of its class that is not the default of a field."""
+    """Whether an instance hides an attribute of its class that is no default of a field."""
     value = getattr(kind, name, None)
     is_field = name in getattr(kind, "__dataclass_fields__", ())
     return callable(value) or not (value is None or is_field or isinstance(value, cached_property))
@@ -323,6 +325,18 @@ def check_random(noise: Noise) -> None:
             noise=noise,
             exact=either("the plan Exact()", "--method exact"),
             outcomes=noise.outcomes,
+        )
+
+
+def check_top(plan: Rule, answers: int) -> None:
+    """Refuse a question whose answer is always yes."""
+    if plan.top >= answers:
+        raise InvalidInput(
+            "top-too-large",
+            "every class is among the top {top} of {answers}: give a smaller {option}",
+            top=plan.top,
+            answers=answers,
+            option=setting("top"),
         )
 
 

@@ -8,6 +8,10 @@ there. The wealth of its bets ever reaches 1 / alpha with a probability of at mo
 inequality), whatever the looks and the reason to stop. So each test uses the full alpha, for a
 class that is known or chosen by samples that do not count.
 
+For the top k, a radius is proved when at most k - 1 rivals are unbeaten at it and at every smaller
+radius, with wealth k / alpha. If a claim is false, k rivals have true hypotheses at the first false
+radius, and one of these k had to be rejected.
+
 Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling
 stops. So a run can be continued with a higher ceiling, or with radii above its largest: it gets
 another stage. Every input goes through all stages in order. It enters the next one when it has
@@ -22,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from math import exp
+from math import exp, log
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -225,12 +229,18 @@ class BettingRadii(DecidingPlan):
             votes,
             samples,
             chosen=chosen,
-            alpha=self.alpha,
+            alpha=self.alpha / self.top,
             look=(LOOKS[following - 1] == total) | (total == self.pilot),
             radii=radii[stage],
         )
         while True:
-            result = outcome(histories, ceilings[stage], alpha=self.alpha, give_up=self.give_up)
+            result = outcome(
+                histories,
+                ceilings[stage],
+                alpha=self.alpha / self.top,
+                give_up=self.give_up,
+                top=self.top,
+            )
             ended = (result.proved >= radii[stage]) | result.hopeless | (total >= ceilings[stage])
             passed = ended & (stage < len(radii) - 1)
             if not passed.any():
@@ -251,6 +261,10 @@ class BettingRadii(DecidingPlan):
         not on tangents.
         """
         best = self._best_wealth(looks, noise, label)
+        # For the top k, the k-th smallest wealth counts, at the level alpha / k. The last row
+        # stands for all classes without a vote.
+        best = np.sort(np.concatenate([best, *[best[-1:]] * (self.top - 1)]), axis=0)
+        best = best[[self.top - 1]] - log(self.top)
         level = int(np.searchsorted(self.radii, radius, "right"))
         return exp(-float(best[:, :level].min(initial=np.inf if level else 0.0)))
 

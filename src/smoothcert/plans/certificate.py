@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lgamma
 from typing import Self, cast
 
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof
 from smoothcert.plans.follow import Case
 from smoothcert.plans.votes import Look
+
+_ROUNDING = 1e-15
+"""The relative error of the logarithm of a factorial, where the sum of a binomial tail starts."""
 
 
 @dataclass(frozen=True)
@@ -131,3 +135,15 @@ class Certificate:
         unknown.
         """
         return None if self.label is None else self.prediction == self.label
+
+
+def keeps_alpha(c: Certificate) -> bool:
+    """Whether the second method of the plan, if it has one, gives a p-value of at most alpha.
+
+    Args:
+        c: The certificate.
+    """
+    if c.abstained or not isinstance(c.plan, Plan):
+        return True
+    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
+    return p_value is None or p_value <= c.plan.alpha * (1 + _ROUNDING * lgamma(c.counted + 1))

@@ -34,6 +34,7 @@ class DecidingPlan(Plan):
         known_labels: Whether the class is the input's label instead of the pilot's choice.
         give_up: A radius is given up when the chance to still prove it falls below this; 0 for
             never.
+        top: Certify that the class stays among so many most probable ones.
     """
 
     radii: tuple[float, ...]
@@ -42,6 +43,7 @@ class DecidingPlan(Plan):
     pilot: int = 0
     known_labels: bool = False
     give_up: float = field(default=GIVE_UP, metadata=LATER)
+    top: int = field(default=1, metadata=LATER, kw_only=True)
     name: ClassVar[str] = "radii"
     default_pilot: ClassVar[int]
     """Samples of the pilot where the label is not known."""
@@ -66,12 +68,15 @@ class DecidingPlan(Plan):
             alpha=float(self.alpha),
             pilot=pilot if pilot or self.known_labels else self.default_pilot,
             give_up=give_up,
+            top=_check.whole("top", self.top, least=1),
         )
 
     def __str__(self) -> str:
         radii = ", ".join(f"{radius:g}" for radius in self.radii)
         words = [f"radii {radii}", f"ceiling {self.samples:,}"]
-        if self.bound == "runner-up":
+        if self.top > 1:
+            words.append(f"top {self.top}")
+        elif self.bound == "runner-up":
             words.append("runner-up bound")
         if self.known_labels:
             words.append("known labels")

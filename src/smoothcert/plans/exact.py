@@ -6,13 +6,14 @@ estimate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert import _check
+from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
@@ -21,6 +22,7 @@ from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import RIVALS
+from smoothcert.statistics.top_k import top_k_radius
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +33,30 @@ class Exact(Plan):
 
     Args:
         samples: The number of outcomes. 0 takes it from the noise.
+        top: Certify that the class stays among so many most probable ones.
 
     >>> from smoothcert.noises import Splitting
     >>> Exact().for_noise(Splitting(0.5, levels=255))
-    Exact(samples=255)
+    Exact(samples=255, top=1)
     """
 
     samples: int = 0
+    top: int = field(default=1, metadata=LATER)
     name: ClassVar[str] = "exact"
     alpha: ClassVar[float] = 0.0  # type: ignore[misc]
     adaptive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        settle(self, samples=_check.whole("samples", self.samples))
+        samples = _check.whole("samples", self.samples)
+        settle(self, samples=samples, top=_check.whole("top", self.top, least=1))
 
     def __str__(self) -> str:
-        return f"exact, {self.samples:,} outcomes" if self.samples else "exact"
+        words = ["exact"]
+        if self.samples:
+            words.append(f"{self.samples:,} outcomes")
+        if self.top > 1:
+            words.append(f"top {self.top}")
+        return ", ".join(words)
 
     def for_noise(self, noise: Noise) -> Self:
         if noise.outcomes is None:
@@ -78,12 +88,18 @@ class Exact(Plan):
             return Proof()
         drawn = np.maximum(state.drawn, 1)
         lower = np.asarray(state.count) / drawn
+        if self.top > 1:
+            rivals = state.every.largest_beside(state.chosen, self.top) / drawn[..., None]
+            radius = top_k_radius(state.noise, lower, rivals)
+            return Proof(
+                state.chosen, radius[()], lower[()], count=state.count, counted=state.drawn
+            )
         # Rivals were chosen by this very look, so the strongest one is among those counted alone.
         votes = np.asarray(state.rivals.votes)[..., :RIVALS].max(axis=-1)
         if state.noise.breaks_ties:
             # The class with the smaller number wins a tie; class 0 takes part without a vote, too.
             strongest = state.rivals.strongest
-            first = np.asarray(strongest)[..., 0] if np.size(strongest) else 0
+            first = np.maximum(np.asarray(strongest)[..., 0], 0) if np.size(strongest) else 0
             votes = votes + (first < np.asarray(state.chosen))
         return Proof.from_bounds(state, lower[()], (votes / drawn)[()])
 

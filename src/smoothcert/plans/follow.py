@@ -161,12 +161,20 @@ def follow(
     spent = np.zeros(shape, np.int64)
     looks = 0
     while np.any(more):
-        state = _of_those(more > 0, kind.update(plan, state, draw(more)), state)
+        state = told(plan, state, draw(more))
         spent += more
         looks += 1
         wanted = whole_samples(plan, kind.request(plan, state), taking_part=more > 0)
         more = within_limits(plan, wanted, spent, looks)
     return Followed(state, spent)
+
+
+def told(plan: Rule, state: Any, votes: ManyVotes) -> Any:
+    """The state of many inputs after one more look, whoever asked for it.
+
+    An input without samples in this look keeps its state.
+    """
+    return _of_those(votes.samples > 0, type(plan).update(plan, state, votes), state)
 
 
 def whole_samples(plan: Rule, answer: Any, taking_part: Numbers = None) -> Numbers:

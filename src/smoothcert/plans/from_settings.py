@@ -120,7 +120,7 @@ def _plan(name: str, cls: Any, settings: PlanSettings, *, budget: bool) -> Plan:
         values["pilot"] = _check.whole("pilot", settings.pilot, least=1)
     if budget and "price" in parameters:
         values.setdefault("price", 0.0)
-    # A plan has `radii` of None unless it decides them, so they always look as if they had a default.
+    # A plan has `radii` of None unless it decides them, so they always seem to have a default.
     needed = [key for key, one in parameters.items() if one.default is one.empty or key == "radii"]
     missing = [key for key in needed if key not in values]
     if missing:

@@ -125,26 +125,23 @@ class Price(TwoStagePlan):
         misses = np.asarray(state.drawn) - state.count
         return np.where(misses < self.limits(state.noise)[done - 1], step, 0)[()]
 
-    def _upper(self, state: Tally, lower: Numbers) -> Numbers:
-        """An upper bound on the probability of every other class.
+    def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
+        """An upper bound on the probability of each rival, from its votes (..., rivals).
 
         When the plan stops depends on the misses alone. Given their number, each one falls into a
         group with the same probability, wherever it stops, so Clopper-Pearson bounds this
         probability. What bounds the probability of a miss is the bound on the class.
         """
-        assert state.rivals is not None
-        drawn = np.asarray(state.drawn)
-        misses = drawn - state.count
-        each = np.maximum(misses, 1)[..., None]
-        share = bounds.upper_bound(state.rivals.votes, each, alpha=self.level_of_rivals)
-        share = np.where(misses > 0, share.max(axis=-1), 1.0)
-        least = bounds.lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
-        upper = np.nextafter(share * bounds.one_minus_up(least), 2.0).clip(max=1.0)
-        return np.where(drawn > 0, upper, 1.0)[()]
+        misses = (np.asarray(state.drawn) - state.count)[..., None]
+        share = bounds.upper_bound(votes, np.maximum(misses, 1), alpha=self.level_of_rivals)
+        share = np.where(misses > 0, share, 1.0)
+        own = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
+        rest = np.asarray(bounds.one_minus_up(own))[..., None]
+        return np.nextafter(share * rest, 2.0).clip(max=1.0)
 
     def coverage(self, noise: Noise) -> Coverage:
         theorem = "stopping on bad news alone"
-        if self.bound == "runner-up":
+        if self.bounds_others:
             theorem = "union bound"
         return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem=theorem)
 

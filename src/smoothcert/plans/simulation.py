@@ -129,6 +129,16 @@ def simulated_stops(
     return Simulation(proof, end.samples, of_class(each[:, None], chosen))
 
 
+def unknown_failure(plan: Plan) -> InvalidInput:
+    """The error for a plan without a theorem whose certificates rest on other classes, too."""
+    return InvalidInput(
+        "unknown-failure",
+        "{plan} also bounds other classes, and their votes are not enumerated, so nothing is known "
+        "about its failure: say what a theorem says in its method coverage",
+        plan=plan,
+    )
+
+
 def needed_probability(plan: Plan, noise: Noise, proof: Proof) -> Array:
     """The smallest probability of the class for which what is proved is true; 0 where nothing is
     certified.
@@ -136,12 +146,7 @@ def needed_probability(plan: Plan, noise: Noise, proof: Proof) -> Array:
     Any certificate needs more than 1/2.
     """
     if proof.upper is not None:
-        raise InvalidInput(
-            "unknown-failure",
-            "{plan} also bounds other classes, and their votes are not enumerated, so nothing is "
-            "known about its failure: say what a theorem says in its method coverage",
-            plan=plan,
-        )
+        raise unknown_failure(plan)
     radius, lower = np.broadcast_arrays(
         np.asarray(proof.radius, float), np.asarray(proof.lower, float)
     )

@@ -7,15 +7,18 @@ next look they are gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
-from smoothcert.plans.votes import Votes
+from smoothcert.plans.votes import Look, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.base import Rule
+
+
+_NO_VOTES = Look(0, {})
 
 
 class Rivals(NamedTuple):
@@ -60,6 +63,9 @@ class Tally(NamedTuple):
     """Samples that count."""
     rivals: Rivals | None = None
     """Votes for other classes; None for a plan that does not need them."""
+    every: Any = None
+    """Votes for every class among the samples that count; None for a plan that does not need
+    them."""
 
     @classmethod
     def begin(
@@ -82,7 +88,10 @@ class Tally(NamedTuple):
                 plan=rule,
                 labels=setting("known_labels", True),
             )
-        return cls(noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None)
+        every = _NO_VOTES if rule.top > 1 else None
+        return cls(
+            noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None, every=every
+        )
 
     def add(self, votes: Votes) -> Tally:
         """The tally after one more look."""
@@ -97,7 +106,11 @@ class Tally(NamedTuple):
         if in_pilot:
             return after._replace(pilot_count=votes.of(chosen))
         count = self.count + votes.of(chosen)
-        return after._replace(pilot_count=0, count=count, drawn=self.drawn + votes.samples)
+        every = self.every
+        if every is not None:
+            every = votes if every is _NO_VOTES else every + votes
+        drawn = self.drawn + votes.samples
+        return after._replace(pilot_count=0, count=count, drawn=drawn, every=every)
 
     @property
     def without_class(self) -> bool:

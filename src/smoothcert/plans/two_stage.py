@@ -11,7 +11,8 @@ the number of counted samples n(a0) is fixed by the `a0` votes in the pilot:
 With the runner-up, L is computed at alpha / 2, and so is the upper bound of each group of other
 classes. The largest of these bounds is true if that of the strongest rival is, and the strongest
 rival is one fixed class. So this one bound and L have to hold (union bound), and nothing is divided
-over the groups.
+over the groups. For the top k, the bounds of the k strongest rivals have to hold
+(`statistics.top_k`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert import _check
-from smoothcert._registry import formerly
+from smoothcert._registry import LATER, formerly
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
@@ -44,6 +45,7 @@ from smoothcert.statistics.bounds import (
     tail,
 )
 from smoothcert.statistics.sample_map import check_ceiling
+from smoothcert.statistics.top_k import top_k_radius
 
 PilotUse = Literal["fresh", "reuse"]
 Bound = Literal["binary", "runner-up"]
@@ -84,6 +86,8 @@ class TwoStagePlan(Plan):
         known_labels: Whether the class is the input's label instead of the pilot's choice.
         version: The version of the runner-up bound, for the record. Version 1 divides alpha / 2
             over the groups.
+        top: Certify that the class stays among so many most probable ones. For more than one, half
+            of alpha goes to the class and half to the others, and `bound` is not used.
     """
 
     samples: int = field(default=100_000, kw_only=False)
@@ -93,6 +97,7 @@ class TwoStagePlan(Plan):
     bound: Bound = "binary"
     known_labels: bool = False
     version: int = field(default=_VERSION, metadata=formerly(1))
+    top: int = field(default=1, metadata=LATER)
     plans_ahead: ClassVar[bool] = True
     """Whether the size of the second draw depends on the pilot."""
     default_pilot: ClassVar[int | None] = None
@@ -107,12 +112,20 @@ class TwoStagePlan(Plan):
                 "runner-up-needs-fresh",
                 'bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"',
             )
+        top = _check.whole("top", self.top, least=1)
+        if top > 1 and self.pilot_use == "reuse":
+            raise InvalidInput(
+                "top-needs-fresh",
+                'the top {top} needs fresh samples: pilot_use must be "fresh", got "reuse"',
+                top=top,
+            )
         _check.one_of("version", self.version, (1, _VERSION))
         settle(
             self,
             samples=samples,
             pilot=self._settled_pilot(samples),
             alpha=float(self.alpha),
+            top=top,
             # The bound of the class alone is the same in both versions.
             version=self.version if self.bound == "runner-up" else 1,
         )
@@ -126,8 +139,9 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        needs_pilot = self.plans_ahead or self.bound == "runner-up" or not self.known_labels
-        if pilot and not needs_pilot:
+        groups_rivals = self.bound == "runner-up" and self.top == 1
+        needs_pilot = self.plans_ahead or groups_rivals or not self.known_labels
+        if pilot and not needs_pilot and self.bound == "binary":
             raise InvalidInput(
                 "needless-pilot",
                 "with known labels, {plan} sampling has no pilot, got {given}",
@@ -151,7 +165,9 @@ class TwoStagePlan(Plan):
 
     def _in_words(self, *details: str) -> str:
         words = [f"{self.name} {self.samples:,}", *details]
-        if self.bound == "runner-up":
+        if self.top > 1:
+            words.append(f"top {self.top}")
+        elif self.bound == "runner-up":
             words.append("runner-up bound")
         if self.known_labels:
             words.append("known labels")
@@ -180,11 +196,18 @@ class TwoStagePlan(Plan):
     @property
     def level(self) -> float:
         """The alpha that the lower bound is computed at."""
-        return self.alpha / 2 if self.bound == "runner-up" else self.alpha
+        return self.alpha / 2 if self.bounds_others else self.alpha
+
+    @property
+    def bounds_others(self) -> bool:
+        """Whether the proof rests on bounds on other classes, too."""
+        return self.bound == "runner-up" or self.top > 1
 
     @property
     def level_of_rivals(self) -> float:
-        """The alpha that the upper bound of each group of other classes is computed at."""
+        """The alpha that the upper bound of each rival, or group of rivals, is computed at."""
+        if self.top > 1:
+            return self.alpha / (2 * self.top)
         return self.alpha / (2 * (RIVALS + 1) if self.version == 1 else 2)
 
     @abstractmethod
@@ -213,6 +236,8 @@ class TwoStagePlan(Plan):
 
     def prove(self, state: Tally) -> Proof:
         lower = self._lower(state)
+        if self.top > 1:
+            return self._prove_top(state, lower)
         if state.rivals is None or state.rivals.votes is None:
             return Proof.from_bounds(state, lower)
         return Proof.from_bounds(state, lower, self._upper(state, lower))
@@ -225,22 +250,34 @@ class TwoStagePlan(Plan):
         lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
         return np.where(ended, lower, 0.0)[()]
 
+    def _prove_top(self, state: Tally, lower: Numbers) -> Proof:
+        """The radius within which the class stays among the `top` most probable ones."""
+        if state.chosen is None or not np.any(state.drawn):
+            return Proof()
+        rivals = self._upper_of_each(state, state.every.largest_beside(state.chosen, self.top))
+        radius = top_k_radius(state.noise, lower, rivals)
+        radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
+        return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)
+
     def _upper(self, state: Tally, lower: Numbers) -> Numbers:
         """The largest U of all groups, and at most 1 - L; 1 where no sample counts."""
         assert state.rivals is not None
         drawn = np.asarray(state.drawn)
-        samples = np.maximum(drawn, 1)
-        groups = bounds.upper_bound(
-            state.rivals.votes, samples[..., None], alpha=self.level_of_rivals
-        )
-        rest = bounds.one_minus_up(lower_bound(state.count, samples, alpha=self.level))
+        groups = self._upper_of_each(state, state.rivals.votes)
+        own = lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
+        rest = bounds.one_minus_up(own)
         return np.where(drawn > 0, np.minimum(groups.max(axis=-1), rest), 1.0)[()]
+
+    def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
+        """U of each rival, from its votes (..., rivals)."""
+        samples = np.maximum(state.drawn, 1)[..., None]
+        return bounds.upper_bound(votes, samples, alpha=self.level_of_rivals)
 
 
 def coverage(plan: TwoStagePlan, noise: Noise) -> Coverage:
     """The exact failure of a plan whose second draw depends on the pilot alone."""
     alpha = plan.alpha
-    if plan.bound == "runner-up":
+    if plan.bounds_others:
         return Coverage(alpha, alpha, 0.5, alpha, theorem="union bound")
     failure, p = worst_case(plan, noise)
     tied = tie_failure(plan, noise)
@@ -257,7 +294,7 @@ def p_value(
     """P(at least these counted votes) if the class had only the probability that the
     radius needs.
     """
-    if plan.bound == "runner-up":
+    if plan.bounds_others:
         return None
     chosen = label if plan.known_labels else looks[0].top
     counted = looks[1:] if plan.pilot > plan.reused else looks
@@ -278,7 +315,7 @@ def expected_samples(plan: TwoStagePlan, p: Numbers, noise: Noise) -> Numbers:
 
 def basis(plan: TwoStagePlan) -> tuple[Any, ...]:
     settings = (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
-    return (*settings, plan.version)
+    return (*settings, plan.version, plan.top)
 
 
 def failure_probability(plan: TwoStagePlan, noise: Noise, p: ArrayLike) -> Array:

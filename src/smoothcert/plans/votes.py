@@ -1,7 +1,7 @@
 """The votes of one look: by class in a dictionary for one input, in arrays for many.
 
-A plan asks both the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)` and
-`in_groups(chosen, rivals)`.
+A plan asks both the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)`,
+`in_groups(chosen, rivals)` and `largest_beside(chosen, most)`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
-from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
@@ -53,13 +53,14 @@ class Look:
     margin: float | None = None
 
     def __post_init__(self) -> None:
-        counts = [_check.whole(f"votes for class {c}", count) for c, count in self.votes.items()]
-        if sum(counts) > _check.whole("samples", self.samples):
+        counts = list(self.votes.values())
+        are_counts = all(isinstance(n, Integral) and n >= 0 for n in (self.samples, *counts))
+        if not are_counts or sum(counts) > self.samples:
             raise InvalidInput(
                 "more-votes-than-samples",
                 "votes must be counts that sum to at most samples ({samples}), got {votes}",
                 samples=self.samples,
-                votes=sum(counts),
+                votes=counts,
             )
 
     @property
@@ -106,6 +107,16 @@ class Look:
         pooled = sum(self.votes.values()) - self.of(chosen) - sum(alone)
         return np.array([*alone, pooled])
 
+    def largest_beside(self, chosen: int | None, most: int) -> Counts:
+        """The most votes that other classes have, 0 where there are fewer classes.
+
+        Args:
+            chosen: The class that they are rivals of.
+            most: How many of them.
+        """
+        counts = sorted((n for c, n in self.votes.items() if c != chosen), reverse=True)
+        return np.array([*counts, *[0] * most][:most])
+
 
 class ManyVotes:
     """The votes of one look at many inputs; the same questions as to a `Look`.
@@ -133,13 +144,27 @@ class ManyVotes:
 
     def strongest_beside(self, chosen: Numbers) -> Numbers:
         masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
-        return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
+        order = np.argsort(-masked, axis=-1, kind="stable")[
+            ..., : min(RIVALS, masked.shape[-1] - 1)
+        ]
+        # As for one input, a class without a vote is not counted alone: -1 stands for it.
+        return np.where(np.take_along_axis(masked, order, axis=-1) > 0, order, -1)
 
     def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
-        alone = np.take_along_axis(self.votes, rivals, axis=-1)
+        votes = np.take_along_axis(self.votes, np.maximum(rivals, 0), axis=-1)
+        alone = np.where(rivals >= 0, votes, 0)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
         return np.concatenate([alone, missing, pooled], axis=-1)
+
+    def __add__(self, other: ManyVotes) -> ManyVotes:
+        return ManyVotes(self.samples + other.samples, self.votes + other.votes)
+
+    def largest_beside(self, chosen: Numbers, most: int) -> Counts:
+        others = np.arange(self.votes.shape[-1]) != np.asarray(chosen)[..., None]
+        missing = np.zeros((*self.votes.shape[:-1], most), np.int64)
+        counts = np.concatenate([np.where(others, self.votes, 0), missing], axis=-1)
+        return -np.partition(-counts, most - 1, axis=-1)[..., :most]
 
 
 Votes = Look | ManyVotes

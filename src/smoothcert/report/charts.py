@@ -46,7 +46,7 @@ _BANDS = "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.
 
 def charts(runs: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
     """All charts that these runs have numbers for."""
-    made = [
+    drawn = [
         certified_accuracy(runs),
         probabilities(runs),
         trade_off(runs),
@@ -55,8 +55,8 @@ def charts(runs: Sequence[Results], *, most_points: int | None = None) -> list[C
         sample_maps(runs),
     ]
     if len(runs) == 1:  # a single mark is not worth a chart
-        made = [chart for chart in made if chart.id != "trade-off"]
-    return [chart for chart in made if chart.layers]
+        drawn = [chart for chart in drawn if chart.id != "trade-off"]
+    return [chart for chart in drawn if chart.layers]
 
 
 def certified_accuracy(runs: Sequence[Results]) -> Chart:
@@ -110,20 +110,20 @@ def _attacked_curve(attacks: Attacks, label: str, end: float) -> Line:
 
 def trade_off(runs: Sequence[Results]) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
-    shown = [run for run in runs if run.labelled and run.average_samples is not None]
+    counted = [run for run in runs if run.labelled and run.average_samples is not None]
     return Chart(
         "trade-off",
         "What the radius costs",
         _names(runs),
         Axis("average samples per input", "count", zero=False),
         Axis(f"ACR{in_norm(runs)}", zero=False),
-        tuple(map(_acr_mark, shown)),
+        tuple(map(_acr_mark, counted)),
         sentences(
             "Average certified radius (ACR) against forward passes per input: up and to the left "
             "is better.",
             "Lines: 95% band over inputs; for runs on the same inputs, the bands move together.",
             different_norms(runs),
-            acr_note(shown),
+            acr_note(counted),
         ),
     )
 
@@ -234,7 +234,7 @@ def probabilities(runs: Sequence[Results]) -> Chart:
 def sample_maps(runs: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
     layers = []
-    shown = []
+    expectations = []
     for run in runs:
         plan = run.certified_by
         if plan is None or run.noise is None or isinstance(run.noise, Transformed):
@@ -242,14 +242,14 @@ def sample_maps(runs: Sequence[Results]) -> Chart:
         if plan.adaptive:
             p, spent = _expected(plan, run.noise)
             layers.append(Line(run.name, p, np.asarray(spent.samples)))
-            shown.append(spent)
-    some_expected = any(spent.average for spent in shown)
+            expectations.append(spent)
+    some_expected = any(spent.average for spent in expectations)
     title = "samples, needed or expected"
-    if all(spent.average for spent in shown):
+    if all(spent.average for spent in expectations):
         title = "expected samples"
     elif not some_expected:
         title = "samples needed"
-    not_counted = any(spent.pilot_not_counted for spent in shown)
+    not_counted = any(spent.pilot_not_counted for spent in expectations)
     return Chart(
         "sample-map",
         "The sample map in use",

@@ -1,4 +1,4 @@
-"""The evidence page: one page about the certificates of a run that an auditor can check and sign."""
+"""The evidence page: the certificates of a run, for an auditor to check and sign."""
 
 from __future__ import annotations
 

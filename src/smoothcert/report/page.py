@@ -19,19 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert._files import write_output
-from smoothcert._registry import describe
+from smoothcert._registry import defining_module, describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
-from smoothcert.plans import (
-    AtRadii,
-    BettingRadii,
-    Combined,
-    Exact,
-    Fixed,
-    InputSpecific,
-    Plan,
-    Price,
-)
+from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
@@ -52,8 +43,8 @@ from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
-from smoothcert.runs.table import duration, table
-from smoothcert.runs.words import all_together, shortfall, what_to_deploy
+from smoothcert.runs.table import table
+from smoothcert.runs.words import all_together, duration, shortfall, what_to_deploy
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -183,8 +174,7 @@ def write_page(
 
 def kind(plan: Plan) -> str:
     """The name of a built-in plan; empty for a plan of the user."""
-    known = (Fixed, InputSpecific, Price, AtRadii, BettingRadii, Exact, Combined)
-    return plan.name if type(plan) in known else ""
+    return plan.name if defining_module(type(plan)) is None else ""
 
 
 def environment() -> Environment:

@@ -138,8 +138,9 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
     if any(line.low is not None for line in lines):
         area = {"type": "area", "opacity": 0.15} | curve
         layers.append({"mark": area, "encoding": encoding | _band(chart)})
-    dash = {"strokeDash": _dash(chart)} if style.printed and of_runs else {}
-    layers.append({"mark": {"type": "line"} | curve, "encoding": encoding | dash})
+    if style.printed:
+        encoding["strokeDash"] = _dash(chart)
+    layers.append({"mark": {"type": "line"} | curve, "encoding": encoding})
     if of_runs and not style.printed:
         layers.append(_hover_points(lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}
@@ -232,21 +233,21 @@ def _axes(chart: Chart, **x_scale: Any) -> Spec:
 
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
     axis: Axis = getattr(chart, field)
-    shown: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
+    options: Spec = {"tickCount": 6} | _TICK_LABELS[axis.kind]
     if axis.power != 1:
-        shown["values"] = _TICKS_OF_POWER
+        options["values"] = _TICKS_OF_POWER
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:
-        shown["values"] = _TICKS_OF_LOG
+        options["values"] = _TICKS_OF_LOG
         scale |= {"type": "log", "nice": False}
-        shown["labelSeparation"] = 6
+        options["labelSeparation"] = 6
     elif not axis.zero:
         scale["zero"] = False
     return {
         "field": field,
         "type": "quantitative",
         "title": axis.title,
-        "axis": shown,
+        "axis": options,
         "scale": scale,
     }
 
@@ -277,13 +278,13 @@ def _tooltip(layer: Layer, chart: Chart) -> Spec:
         fields |= {"band from": ("low", y_format), "to": ("high", y_format)}
     for title, values in layer.columns.items():
         fields[title] = (title, ".4f" if values.dtype.kind == "f" else "")
-    shown = []
+    entries = []
     for title, (name, format) in fields.items():
         value = f"(datum.datum || datum)[{json.dumps(name)}]"
         if format:
             value = f"{value} == null ? '-' : format({value}, {json.dumps(format)})"
-        shown.append(f"{json.dumps(title)}: {value}")
-    return {"value": {"expr": f"{{{', '.join(shown)}}}"}}
+        entries.append(f"{json.dumps(title)}: {value}")
+    return {"value": {"expr": f"{{{', '.join(entries)}}}"}}
 
 
 def _plain(values: Values) -> list[Any]:

@@ -90,12 +90,12 @@ def acr_note(runs: Sequence[Results]) -> str:
 
 def in_norm(runs: Sequence[Results]) -> str:
     """The norms of the radii in brackets, to follow a word; empty where they are unknown."""
-    known = " or ".join(norms(runs))
-    if not known:
+    named = " or ".join(norms(runs))
+    if not named:
         return ""
     if any(run.noise is None for run in runs):
-        known += " where known"
-    return f" ({known})"
+        named += " where known"
+    return f" ({named})"
 
 
 def different_norms(runs: Sequence[Results]) -> str:

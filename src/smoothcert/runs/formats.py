@@ -13,7 +13,6 @@ import html
 import io
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -27,7 +26,7 @@ import numpy as np
 from smoothcert import _check
 from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
-from smoothcert.errors import InvalidInput, SmoothcertWarning, setting
+from smoothcert.errors import InvalidInput, SmoothcertWarning, setting, warn
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
@@ -125,27 +124,32 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    claimed = meta.get("claimed")
+    check_type(claimed, list[float] | None)
     return Results(
         name=meta["name"],
         noise=noise,
         plan=plan,
         manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+        claimed=claimed and tuple(claimed),
         path=path,
         **columns,
     )
 
 
-def collect(results: Source | Sequence[Source]) -> list[Results]:
+def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
     """Open runs, exports and logs. Those without certificates are left out, with a warning.
 
     Raises if none has any.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names get the
-            names of their folders.
+        results: Runs and other results, or their folders and files; a dictionary gives them names.
+            Equal names get the names of their folders.
     """
     sources: list[Any] = [results]
-    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+    if isinstance(results, Mapping):
+        sources = [replace(read_results(r), name=name) for name, r in results.items()]
+    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
         sources = list(results)
     if not sources:
         raise InvalidInput("no-runs", "give at least one run")
@@ -162,7 +166,7 @@ def collect(results: Source | Sequence[Source]) -> list[Results]:
         left_out = SmoothcertWarning(
             "no-certificates", "left out, without certificates yet: {names}", names=empty
         )
-        warnings.warn(left_out, stacklevel=3)
+        warn(left_out)
     return filled
 
 
@@ -215,7 +219,7 @@ def write_results(
             "low at these radii when it is read again: csv, json and parquet keep the plan",
             name=results.name,
         )
-        warnings.warn(lossy, stacklevel=2)
+        warn(lossy)
     content = _content(results, format, radii)
     if path is None:
         return content
@@ -279,12 +283,15 @@ def beside(path: str | Path) -> Path:
 
 def _settings(results: Results) -> dict[str, Any]:
     """The settings of results, for JSON."""
-    return {
+    settings: dict[str, Any] = {
         "name": results.name,
         "noise": results.noise and describe(results.noise),
         "plan": results.plan and describe(results.plan),
         "manifest": results.manifest and results.manifest.plain(),
     }
+    if results.claimed is not None:
+        settings["claimed"] = list(results.claimed)
+    return settings
 
 
 def _to_cohen(results: Results) -> bytes:
@@ -386,8 +393,8 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             name=results.name,
             where=where,
         )
-    shown = results.certified_accuracy(radii).tolist()
-    rows = list(zip(map(_plain, radii), shown, strict=True))
+    shares = results.certified_accuracy(radii).tolist()
+    rows = list(zip(map(_plain, radii), shares, strict=True))
     return _filled(
         "board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm)
     )

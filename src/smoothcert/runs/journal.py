@@ -255,6 +255,12 @@ class Journal:
                 raise unreadable_entry(self.path, key, error) from None
         return Manifest.parse(values, self.path)
 
+    def recorded(self, key: str) -> Any:
+        """An entry beside those of the manifest; None if there is none."""
+        with self._errors("read"):
+            row = self._db.execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries of the manifest, in one transaction."""
         rows = [(key, json.dumps(value)) for key, value in entries.items()]

@@ -68,7 +68,7 @@ def read_log(path: str | Path) -> Results:
     no_votes = np.zeros_like(id)
     no_bound = np.full(len(id), np.nan)
     return Results(
-        path.stem,
+        name_of_log(path),
         id,
         label,
         prediction,
@@ -82,6 +82,15 @@ def read_log(path: str | Path) -> Results:
         upper=no_bound,
         path=path,
     )
+
+
+def name_of_log(path: Path) -> str:
+    """The name of a file without its ending; digits are not an ending, as in sigma_0.50.
+
+    >>> name_of_log(Path("sigma_0.50")), name_of_log(Path("macer-0.50.tsv"))
+    ('sigma_0.50', 'macer-0.50')
+    """
+    return path.name if path.suffix[1:].isdigit() else path.stem
 
 
 def _text(path: Path) -> str:

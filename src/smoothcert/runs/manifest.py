@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +27,12 @@ from smoothcert._answers import Answer, same_answers
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.data.base import same_data
+from smoothcert.data.groups import read_level
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Plan
+from smoothcert.plans.groups import Groups
 
 MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
@@ -49,6 +52,7 @@ _NOT_SETTINGS = (
     "finished",
     "circumstances",
     "shard",
+    "questions",
     "values",
     "spending",
     "until_clear",
@@ -89,6 +93,16 @@ class SpendingEntry(TypedDict):
     votes: list[tuple[int, int, int]]
     block: list[int]
     plan: Mapping[str, Any]
+
+
+class QuestionEntry(TypedDict):
+    """A question that the votes of a run were asked: a `Question`, with the time."""
+
+    asked: str
+    top: int
+    levels: list[str]
+    radii: list[float] | None
+    alpha: float
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,7 @@ class Manifest:
         copies: Inputs that are copies of earlier ones. They are no evidence about other inputs.
         in_memory: What the user had in memory, so that the name of the data does not lead to it:
             "data" or "labels".
+        questions: The questions that its votes were asked, in order.
     """
 
     model: str
@@ -165,6 +180,7 @@ class Manifest:
     unreadable: tuple[int, ...] = ()
     copies: tuple[int, ...] = ()
     in_memory: str = ""
+    questions: list[QuestionEntry] = field(default_factory=list)
 
     @property
     def classifier(self) -> str:
@@ -172,6 +188,17 @@ class Manifest:
         return (
             self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
         )
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups that the answers are about; None for classes."""
+        text = self.settings.get("groups")
+        if text is None:
+            return None
+        try:
+            return read_level(json.loads(str(text)), self.classes, None)
+        except ValueError as error:  # a run never makes us read another file
+            raise unreadable_entry("the run", "groups", error) from None
 
     @property
     def timed(self) -> bool:
@@ -187,7 +214,16 @@ class Manifest:
         """
         is_of_version_1 = str(self.circumstances.get("smoothcert")).startswith("1.")
         changed_order = self.budget is not None and is_of_version_1 and bool(self.unreadable)
-        return not (self.timed or changed_order)
+        return self.survey_known and not (self.timed or changed_order)
+
+    @property
+    def survey_known(self) -> bool:
+        """Whether the votes of a survey are recorded by input.
+
+        The first runs of version 1.0 recorded how many inputs had which votes.
+        """
+        votes = [] if self.spending is None else self.spending["votes"]
+        return all(samples > 0 and count <= samples for _, count, samples in votes)
 
     @property
     def requested_plan(self) -> Plan:
@@ -385,8 +421,6 @@ def _check_spending(spending: SpendingEntry) -> None:
     check_type(restore(spending["plan"]), Plan)
     if not (0 < spending["rate"] < inf and 0 <= spending["total"] < inf):
         raise ValueError("rate and total must be finite numbers")
-    if any(count > samples or not samples for _, count, samples in spending["votes"]):
-        raise ValueError("an input has more votes than samples")
 
 
 _CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {

@@ -32,6 +32,8 @@ _UNKNOWN = {np.int64: NO_CLASS, np.float64: np.nan}
 """What stands in a column where a certificate has no value."""
 _MAJORITY = 0.501
 """One half, and what the rounding of a noise may add to it."""
+_MOST_GROUPS = 6
+"""Groups that are named in one line."""
 _FIRST_SHOWN = ("id", "label", "prediction", "correct")
 
 
@@ -59,6 +61,8 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
+        claimed: The only radii at which the answer to a question is claimed, where its plan
+            measures radii.
         path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
@@ -78,6 +82,7 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
+    claimed: tuple[float, ...] | None = None
     path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
@@ -247,14 +252,19 @@ class Results:
         """The plan behind the certificates: `plan`, or the first one of a combined plan."""
         return None if self.plan is None else self.plan.primary
 
+    @property
+    def requested_plan(self) -> Plan | None:
+        """The plan that was asked for. A budget may lower the ceiling of `certified_by`."""
+        if self.manifest is None or self.manifest.budget is None:
+            return self.certified_by
+        return self.manifest.requested_plan
+
     @cached_property
     def largest_radius(self) -> float | None:
         """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
-        plan = self.certified_by
+        plan = self.requested_plan
         if plan is None or self.noise is None:
             return None
-        if self.manifest is not None and self.manifest.budget is not None:
-            plan = self.manifest.requested_plan
         if plan.radii is not None:
             return max(plan.radii)
         radius = unanimous(plan, self.noise).proof().radius
@@ -268,7 +278,9 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that the plan decides; None if it measures the radius."""
-        return None if self.certified_by is None else self.certified_by.radii
+        if self.claimed is not None or self.certified_by is None:
+            return self.claimed
+        return self.certified_by.radii
 
     @property
     def in_unit_interval(self) -> bool:
@@ -420,7 +432,9 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
         columns[name] = [None if value != value else value for value in column.tolist()]
     has_label = (results.label != NO_CLASS).tolist()
     correct = zip(results.correct.tolist(), has_label, strict=True)
-    columns["correct"] = [is_correct if known else None for is_correct, known in correct]
+    columns["correct"] = [
+        is_correct if is_labelled else None for is_correct, is_labelled in correct
+    ]
     return {name: columns[name] for name in dict.fromkeys((*_FIRST_SHOWN, *columns))}
 
 
@@ -468,6 +482,19 @@ def least_certificate(
     return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
 
 
+def asked_for(results: Results) -> str | None:
+    """What is certified if it is not the class: a group, or a place among the top k."""
+    words = []
+    groups = None if results.manifest is None else results.manifest.groups
+    if groups is not None:
+        words.append(f"{groups.title}: {', '.join(groups.names[:_MOST_GROUPS])}")
+        if groups.count > _MOST_GROUPS:
+            words[0] += f" and {groups.count - _MOST_GROUPS} more"
+    if results.plan is not None and results.plan.top > 1:
+        words.append(f"top {results.plan.top}")
+    return "; ".join(words) or None
+
+
 def certified_radii(results: Results) -> dict[str, float] | None:
     """The smallest, median and mean radius of the inputs that have a certificate, if any."""
     radii = results.radius[~results.abstained]
@@ -478,6 +505,14 @@ def certified_radii(results: Results) -> dict[str, float] | None:
         "median": float(np.median(radii)),
         "mean": float(radii.mean()),
     }
+
+
+def sensitive_place(results: Results) -> int:
+    """Where a cheap input with divided votes stands. If the classifier changes, its votes change
+    first.
+    """
+    is_cheap = results.samples <= np.median(results.samples)
+    return int(np.argmin(np.where(is_cheap, np.nan_to_num(results.p, nan=1.0), np.inf)))
 
 
 def check_finished(results: Results) -> None:

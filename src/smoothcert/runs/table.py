@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import html
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert.errors import SmoothcertWarning
+from smoothcert.errors import SmoothcertWarning, warn
 from smoothcert.plans import Combined
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
+from smoothcert.runs.comparable import not_comparable
 from smoothcert.runs.decline import largest_decline, why_not_comparable
 from smoothcert.runs.formats import Source, collect, read_results
-from smoothcert.runs.results import Results, certified_radii, p_reached_by, usual_radii
+from smoothcert.runs.results import (
+    Results,
+    asked_for,
+    certified_radii,
+    p_reached_by,
+    usual_radii,
+)
 from smoothcert.runs.run import Run
+from smoothcert.runs.table_text import STYLES, latex, markdown, terminal
+from smoothcert.runs.words import duration
 from smoothcert.statistics import metrics
 
-FORMATS = ("terminal", "markdown", "latex")
+FORMATS = {"terminal": terminal, "markdown": markdown, "latex": latex}
+"""The formats in which a table is printed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,7 @@ class Row:
             "alpha": plan and plan.alpha,
             "alpha_proved": plan and caveat(plan) is None,
             "bound": plan and plan.bound,
+            "question": asked_for(self.run),
         }
 
     @cached_property
@@ -130,10 +139,14 @@ class Table:
     Args:
         rows: One row per run.
         radii: The radii of the columns with certified accuracy.
+        chosen: The columns to show, by their keys. Default: all that say something.
+        caption: What is written above the table.
     """
 
     rows: tuple[Row, ...]
     radii: tuple[float, ...]
+    chosen: tuple[str, ...] | None = None
+    caption: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """The table as a dictionary for JSON."""
@@ -145,13 +158,9 @@ class Table:
         Args:
             format: One of `FORMATS`.
         """
-        _check.one_of("format", format, FORMATS)
-        cells = self._styled(format)
-        if format == "latex":
-            return _latex(self.titles, cells)
-        if format == "markdown":
-            return "\n".join([_markdown(self.titles, cells), "", "; ".join(self.legend("bold"))])
-        return _terminal(self.titles, cells, self.legend("*"))
+        _check.one_of("format", format, tuple(FORMATS))
+        legend = self.legend("*" if format == "terminal" else "bold")
+        return FORMATS[format](self.titles, self._styled(format), legend, self.caption)
 
     def legend(self, mark: str) -> list[str]:
         """What the abbreviations in the titles mean, and what is marked.
@@ -163,6 +172,8 @@ class Table:
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
+        if "ACR" in words or "CA" in words:
+            legend += not_comparable([row.run for row in self.rows])
         return legend
 
     def _repr_html_(self) -> str:
@@ -189,7 +200,7 @@ class Table:
 
     def _styled(self, format: str) -> list[list[str]]:
         """The texts of the cells, escaped and marked as this format does it."""
-        escape, mark = _STYLES[format]
+        escape, mark = STYLES[format]
         return [
             [mark.format(escape(c.text)) if c.best else escape(c.text) for c in row]
             for row in self.cells
@@ -200,7 +211,11 @@ class Table:
         accuracy = [
             make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)
         ]
-        return [c for c in (*_COLUMNS, *accuracy, *_LAST) if self._is_shown(c)]
+        columns = [*_COLUMNS, *accuracy, *_LAST]
+        if self.chosen is None:
+            return [column for column in columns if self._is_shown(column)]
+        titles = ["run", *(COLUMNS[key] for key in self.chosen)]
+        return [column for title in titles for column in columns if column.title.startswith(title)]
 
     def _is_shown(self, column: _Column) -> bool:
         """Whether a column has values, and different ones if that is asked for."""
@@ -229,10 +244,12 @@ class Table:
 
 
 def table(
-    results: Source | Sequence[Source],
+    results: Source | Sequence[Source] | Mapping[str, Source],
     *,
     reference: Source | None = None,
     radii: Sequence[float] | None = None,
+    columns: Sequence[str] | None = None,
+    caption: str | None = None,
 ) -> Table:
     """Compare runs in a table with one row per run.
 
@@ -240,17 +257,22 @@ def table(
     alpha differ.
 
     Args:
-        results: Runs and other results, or their folders and files. Equal names get the
-            names of their folders.
+        results: Runs and other results, or their folders and files; a dictionary gives them names.
+            Equal names get the names of their folders.
         reference: What MAD is measured against. Default: the fixed run at the ceiling of the plan.
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.
+        columns: The columns to show after the name, as in ["acr", "ca"]; see `COLUMNS`.
+        caption: What is written above the table.
     """
+    if columns is not None:
+        columns = tuple(_check.one_of("each column", key, tuple(COLUMNS)) for key in columns)
     runs = [part for run in collect(results) for part in _parts(run)]
     reference = None if reference is None else read_results(reference)
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
     if reference is None:
-        return Table(tuple(_row(r, _ceilings(r, runs), radii) for r in runs), tuple(radii))
+        rows = tuple(_row(r, _ceilings(r, runs), radii) for r in runs)
+        return Table(rows, tuple(radii), columns, caption)
     reasons = [why_not_comparable(r, reference) for r in runs]
     no_mad = SmoothcertWarning(
         "no-mad",
@@ -259,8 +281,9 @@ def table(
         reasons="; ".join(filter(None, reasons)),
     )
     if any(reasons):
-        warnings.warn(no_mad, stacklevel=2)
-    return Table(tuple(_row(r, [reference], radii) for r in runs), tuple(radii))
+        warn(no_mad)
+    rows = tuple(_row(r, [reference], radii) for r in runs)
+    return Table(rows, tuple(radii), columns, caption)
 
 
 def _parts(run: Results) -> list[Results]:
@@ -382,18 +405,6 @@ def _attacked_column(radius: float) -> _Column:
     return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown)
 
 
-def duration(seconds: float) -> str:
-    """A duration in seconds if it is below two minutes, else in minutes or hours.
-
-    >>> duration(75), duration(750)
-    ('75.0 s', '12.5 min')
-    """
-    for unit, size in (("s", 1), ("min", 60)):
-        if seconds < 120 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds / 3600:.1f} h"
-
-
 def _inputs(row: Row) -> str:
     done = len(row.run)
     return str(done) if done == row.run.asked else f"{done}/{row.run.asked}"
@@ -422,6 +433,7 @@ _COLUMNS = (
         "radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True
     ),
     _Column("of inputs in", "values"),
+    _Column("question", "question"),
     _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
     _Column("number format", "dtype", only_where_different=True),
     _Column("inputs", _inputs),
@@ -452,10 +464,28 @@ _LAST = (
     ),
     *(_Column(f"p {share}", f"p_reached_by_{share}", metrics.round_down) for share in _SHARES),
 )
+COLUMNS = {
+    "method": "method",
+    "noise": "noise",
+    "norm": "radii in",
+    "alpha": "alpha",
+    "format": "number format",
+    "inputs": "inputs",
+    "samples": "avg samples",
+    "time": "time",
+    "mad": "MAD",
+    "acr": "ACR",
+    "ca": "CA",
+    "attacked": "attacked",
+    "abstained": "abstained",
+    "not-certified": "not certified",
+}
+"""Columns that can be chosen, and how their titles begin."""
 _LEGEND = {
     "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, "
     "on the same noise",
-    "ACR": ": average certified radius, where an input without a correct certificate counts as 0",
+    "ACR": ": average certified radius, where an input without a correct certificate counts as 0; "
+    "rounded down, as all radii",
     "CA": " r: certified accuracy, the share of inputs that are correct with a radius above r",
     "attacked": " r: the share of attacked inputs that are right and that no attack altered "
     "within r",
@@ -463,68 +493,8 @@ _LEGEND = {
     "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another "
     "class wins",
 }
-_LEGEND_WIDTH = 120
 _BEST = (
     "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these "
     "were the same. ACR and CA: only where another run is worse by more than chance (95%, paired), "
     "with all runs that chance could explain"
 )
-
-
-_TEX = str.maketrans(
-    {c: "\\" + c for c in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
-)
-_STYLES: dict[str, tuple[Callable[[str], str], str]] = {
-    "terminal": (lambda text: text.replace("[", r"\["), "[bold]{}*[/]"),
-    "markdown": (lambda text: html.escape(text, quote=False).replace("|", r"\|"), "**{}**"),
-    "latex": (lambda text: text.translate(_TEX), r"\textbf{{{}}}"),
-    "html": (html.escape, "<b>{}</b>"),
-}
-"""How each format escapes a text, and how it marks the best ones."""
-
-
-def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> str:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    def drawn(
-        titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]
-    ) -> RichTable:
-        table = RichTable(box=box.SIMPLE_HEAD)
-        for title in titles:
-            table.add_column(title, justify="left" if title in left else "right")
-        for row in rows:
-            table.add_row(*row)
-        return table
-
-    table = drawn(titles, cells, ("run", "method"))
-    here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
-    # So wide that rich cuts no number to "0…".
-    wide = Console(force_jupyter=False, width=1_000)
-    if here.is_terminal and wide.measure(table).maximum > here.width:
-        # One column per run.
-        heads, *rows = zip(titles, *cells, strict=True)
-        table = drawn(heads, rows, titles[:1])
-        wide = here
-    with wide.capture() as captured:
-        wide.print(table)
-    width = here.width if here.is_terminal else _LEGEND_WIDTH
-    lines = [fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in legend]
-    return "\n".join([captured.get().strip("\n"), *lines])
-
-
-def _markdown(titles: list[str], cells: list[list[str]]) -> str:
-    rule = ["---" if title in ("run", "method") else "---:" for title in titles]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [titles, rule, *cells])
-
-
-def _latex(titles: list[str], cells: list[list[str]]) -> str:
-    head, *body = (
-        " & ".join(row) + r" \\" for row in [[title.translate(_TEX) for title in titles], *cells]
-    )
-    begin = r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}"
-    return "\n".join(
-        [begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    )

@@ -69,13 +69,13 @@ def _robustness(run: Run, radii: Sequence[float] | None) -> str:
     if run.labelled:
         radii = _shown(run, radii)
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
-        shown = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
-        return f"certified accuracy: {shown}"
+        listed = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
+        return f"certified accuracy: {listed}"
     figures = certified_radii(run)
     if figures is None:
         return ""
-    shown = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
-    return f"certified radius ({run.noise.norm}): {shown}"
+    listed = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
+    return f"certified radius ({run.noise.norm}): {listed}"
 
 
 def _shown(run: Run, radii: Sequence[float] | None) -> Sequence[float]:
@@ -111,7 +111,7 @@ def _understatement(run: Run, radii: Sequence[float] | None) -> str:
     shown = list(_shown(run, radii))
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
-        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides these radii, and "
+        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
         f"{setting('method', 'radii,input-specific')} has both"
     )
 
@@ -127,6 +127,18 @@ def _costs(run: Run, seconds: float | None) -> str:
     if seconds is not None:
         took += f", this command {seconds:.1f} s"
     return f"{samples}; {took}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in seconds if it is below two minutes, else in minutes or hours.
+
+    >>> duration(75), duration(750)
+    ('75.0 s', '12.5 min')
+    """
+    for unit, size in (("s", 1), ("min", 60)):
+        if seconds < 120 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 3600:.1f} h"
 
 
 def all_together(results: Results) -> str:

@@ -21,7 +21,7 @@ from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.plans import BettingRadii, Certificate, Look, Plan
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
-from smoothcert.runs.results import COLUMNS, columns_of, numbers_of
+from smoothcert.runs.results import COLUMNS, columns_of, numbers_of, sensitive_place
 from smoothcert.runs.run import Run
 
 if TYPE_CHECKING:
@@ -184,11 +184,8 @@ class RunWriter:
     def sensitive_input(self) -> Certificate:
         """A cheap input with divided votes. If the classifier changes, its votes change first."""
         results = self.results()
-        cheap = results.only(results.samples <= np.median(results.samples))
-        shares = np.nan_to_num(cheap.p, nan=1.0)
-        return self._journal.certificate(
-            int(cheap.id[np.argmin(shares)]), plan=self.manifest.plan, noise=self.manifest.noise
-        )
+        id = int(results.id[sensitive_place(results)])
+        return self._journal.certificate(id, plan=self.manifest.plan, noise=self.manifest.noise)
 
 
 def continued(

@@ -20,6 +20,7 @@ from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Noise
 from smoothcert.plans import Look
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.streams import Segment, stream_for
 
 _BATCHES_AHEAD = 4
@@ -36,10 +37,12 @@ class Sampler:
 
     Args:
         counter: Counts the votes on the device.
+        groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
-    def __init__(self, counter: VoteCounter) -> None:
+    def __init__(self, counter: VoteCounter, groups: Groups | None = None) -> None:
         self.counter = counter
+        self.groups = groups
         self.forwarded = 0
         """Rows that went through the classifier, padding included."""
         self.counted = 0
@@ -106,7 +109,8 @@ class Sampler:
         looks = []
         for slot, counts in reading.wait():
             votes = {int(c): int(counts[c]) for c in counts[:-1].nonzero()[0]}
-            looks.append((slot, Look(self._last[slot].count, votes)))
+            look = Look(self._last[slot].count, votes)
+            looks.append((slot, look if self.groups is None else self.groups.look(look)))
         return looks
 
 

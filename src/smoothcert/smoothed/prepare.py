@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -26,7 +25,7 @@ from smoothcert.device.runtime import (
     synchronize,
 )
 from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothing
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting, warn
 from smoothcert.models.outputs import (
     LabelClassifier,
     check_classifier,
@@ -36,6 +35,7 @@ from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Engine, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.views import Views
@@ -66,6 +66,7 @@ class ReadySubject:
         classes: The number of classes.
         seed: The key of the noise.
         pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+        groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
     classify: Outputs
@@ -75,6 +76,7 @@ class ReadySubject:
     classes: int
     seed: int
     pad: bool = True
+    groups: Groups | None = None
 
     def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan.
@@ -96,7 +98,7 @@ class ReadySubject:
             flexible=not (self.pad or takes_one_size),
         )
         views = Views(self.noise, counter) if isinstance(self.noise, Transformed) else None
-        return Engine(Sampler(counter), plan=plan, noise=self.noise, views=views)
+        return Engine(Sampler(counter, self.groups), plan=plan, noise=self.noise, views=views)
 
 
 def prepare(
@@ -334,10 +336,7 @@ def _compile(
             if is_out_of_memory(error):
                 raise
             cause = getattr(error, "inner_exception", error)  # the compiler wraps errors
-            warnings.warn(
-                f"compilation failed, the classifier runs uncompiled: {first_line(cause)}",
-                stacklevel=2,
-            )
+            warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}")
             runtime = replace(runtime, compile="none")
     return _naming_errors(_with_cudnn_benchmark(classifier, runtime)), runtime
 

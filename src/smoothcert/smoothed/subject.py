@@ -23,6 +23,7 @@ from smoothcert import _check
 from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
+from smoothcert.data.groups import as_text, read_level
 from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
 from smoothcert.device.setup import Say, SetupClock, say_nothing
 from smoothcert.errors import InvalidInput, setting
@@ -34,10 +35,11 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import answers
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.seeded import unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
+from smoothcert.plans.groups import Groups
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input
@@ -71,6 +73,8 @@ class Subject(Settings):
     """An input like those that are certified. A subject has it when it is bound."""
     classifier: Classifier = field(init=False)
     """The model behind its denoiser, with its number of classes; also of a bound subject."""
+    answer_groups: Groups | None = field(init=False)
+    """The groups that a bound subject answers with; None for classes."""
     comparison: str = field(init=False)
     """How the number format of a bound subject was chosen, in words, if labels were compared."""
     _calls: Iterator[int] = field(init=False)
@@ -98,6 +102,7 @@ class Subject(Settings):
             weights=None if self.weights is None else str(self.weights),
             denoiser=self._loaded_denoiser(),
             local=_local(self.local),
+            groups=None if self.groups is None else as_text(self.groups),
             _calls=count(),
             _bound=_BoundSubjects(),
         )
@@ -120,8 +125,9 @@ class Subject(Settings):
         if not callable(model):
             raise InvalidInput(
                 "not-a-model",
-                "model must be a name, a module or a function, got {kind}",
+                "model must be a name, a module or a function, got {kind}{hint}",
                 kind=type(model).__name__,
+                hint=_hint_for(model),
             )
         check_weights(model)
         return model
@@ -222,6 +228,14 @@ class Subject(Settings):
         wants_grid = exact or runtime.prefers_grid
         noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
         check_shape(classifier, noise, tuple(example.shape), dataset.name, self._fit)
+        if self._denoiser is not None:
+            check_estimates(
+                self._denoiser,
+                example,
+                noise.deviation,
+                device=runtime.device_here,
+                stochastic=self.stochastic,
+            )
         comparison = ""
         if dtype == "auto":
             inputs = _first_inputs(dataset, ids)
@@ -229,11 +243,24 @@ class Subject(Settings):
                 runtime, classifier.module, inputs, classes=classifier.classes, noise=noise
             )
         may_be_smaller = in_memory and (not self.pad or not runtime.batch)
-        bound = self.at(runtime).with_settings(noise=noise, sigma=None, pad=not may_be_smaller)
-        vars(bound).update(classifier=classifier, example=example, comparison=comparison)
+        groups = self._groups_of(classifier.classes, dataset.class_names)
+        bound = self.at(runtime).with_settings(
+            noise=noise,
+            sigma=None,
+            pad=not may_be_smaller,
+            groups=groups and groups.text,
+        )
+        vars(bound).update(
+            classifier=classifier, example=example, comparison=comparison, answer_groups=groups
+        )
         if resolve is None:
             self._bound.add(key, bound)
         return bound
+
+    def _groups_of(self, classes: int, class_names: Sequence[str] | None) -> Groups | None:
+        if self.groups is None:
+            return None
+        return read_level(cast(str, self.groups), classes, class_names)
 
     @property
     def bound_shapes(self) -> set[Shape]:
@@ -255,8 +282,8 @@ class Subject(Settings):
         model = cast("Classifier | Network", self.model)
         shape = tuple(example.shape)
         noise = self.noise.for_shape(shape)
-        noisy_shape = noise.draw.output_shape(shape)
-        noisy = example if noisy_shape == shape else torch.zeros(noisy_shape)
+        noisy = _noisy_example(example, noise)
+        noisy_shape = tuple(noisy.shape)
         if self._fit is not None:
             picture = torch.zeros(self._fit.shape(noisy_shape))
             model = as_classifier(model, classes=self.classes, example=picture)
@@ -266,7 +293,6 @@ class Subject(Settings):
             model = as_classifier(model, classes=self.classes, example=noisy)
             model = locally_smoothed(model, _local_noises(local, noisy_shape), local)
         if self._denoiser is not None:
-            check_estimates(self._denoiser, example, noise.deviation, stochastic=self.stochastic)
             model = as_classifier(model, classes=self.classes, example=example)
             model = denoised(model, self._denoiser, noise)
         return as_classifier(model, classes=self.classes, example=noisy, stochastic=self.stochastic)
@@ -307,6 +333,11 @@ class Subject(Settings):
         """The settings that a manifest records without an entry of their own."""
         return recorded_settings(self)
 
+    @property
+    def answers_known(self) -> int:
+        """How many answers a bound subject can give: its groups, or the classes."""
+        return self.classifier.classes if self.answer_groups is None else self.answer_groups.count
+
     def read(self, dataset: Dataset, id: int, *, known_labels: bool = False) -> Input:
         """Read one input, and check that it can be certified."""
         try:
@@ -331,6 +362,8 @@ class Subject(Settings):
         check_values_of_input(which, x, self.noise, self.runtime.dtype)
         check_values(self.classifier.values, x, which)
         self.check_label(dataset, id, label, needed=known_labels)
+        if self.answer_groups is not None:
+            label = self.answer_groups.label(label)
         return id, x, None if label < 0 else label
 
     def check_label(self, dataset: Dataset, id: int, label: int, *, needed: bool) -> None:
@@ -356,12 +389,10 @@ class Subject(Settings):
 
     def answers(self) -> list[Answer] | None:
         """The answers to a few fixed noisy inputs, by which a changed classifier is noticed."""
-        shape = self.noisy_shape
-        example = self.example if shape == self.shape else torch.zeros(shape)
         runtime = self.runtime
         return answers(
             self.classifier.module,
-            example,
+            _noisy_example(self.example, self.noise),
             runtime.torch_device,
             runtime.torch_dtype,
             classes=self.classifier.classes,
@@ -401,6 +432,7 @@ class Subject(Settings):
             classes=self.classifier.classes,
             seed=self.seed,
             pad=self.pad,
+            groups=self.answer_groups,
         )
 
 
@@ -436,8 +468,16 @@ def _answers_of_function(subject: Subject) -> list[Answer] | None:
     Nothing else shows that it has changed, or has become random.
     """
     module = subject.classifier.module
-    function = module.model if isinstance(module, SeededRows) else module
-    return None if isinstance(function, nn.Module) else subject.answers()
+    if isinstance(unseeded(module), nn.Module):
+        return None
+    return subject.answers()
+
+
+def _noisy_example(example: Tensor, noise: Noise) -> Tensor:
+    """An input of the shape that the classifier takes: the example, or zeros of another shape."""
+    shape = tuple(example.shape)
+    noisy_shape = noise.draw.output_shape(shape)
+    return example if noisy_shape == shape else torch.zeros(noisy_shape)
 
 
 def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
@@ -475,6 +515,13 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
 
 def _name_of(model: object) -> str:
     return getattr(model, "__name__", type(model).__name__)
+
+
+def _hint_for(model: object) -> str:
+    """What to give instead of a model of scikit-learn, and of libraries like it."""
+    if not hasattr(model, "predict_proba"):
+        return ""
+    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
 
 
 def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:

@@ -208,19 +208,46 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float
+    histories: Sequence[Histories],
+    ceiling: ArrayLike,
+    *,
+    alpha: float,
+    give_up: float,
+    top: int = 1,
 ) -> Outcome:
-    """What the bets of several inputs have shown; `ceiling` is that of each of them."""
+    """What the bets of several inputs have shown.
+
+    Args:
+        histories: The wealth of each input.
+        ceiling: The ceiling of each input.
+        alpha: The largest probability to beat a rival wrongly.
+        give_up: The chance below which a radius is hopeless.
+        top: A radius is proved as long as fewer rivals than this are unbeaten.
+    """
     wealth, starts = _stacked(histories)
     sizes = np.diff(starts, append=len(wealth.leader))
     stop = hopeless(
         wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
     )
-    beaten = np.logical_and.reduceat(np.isinf(wealth.log), starts, axis=0)
-    proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
-    given_up = np.logical_or.reduceat(stop, starts, axis=0)
+    classes = np.concatenate([_classes_of_rows(one, top) for one in histories])[:, None]
+    unbeaten = np.add.reduceat(np.isfinite(wealth.log) * classes, starts, axis=0)
+    proved = np.logical_and.accumulate(unbeaten < top, axis=1).sum(axis=1)
+    given_up = np.add.reduceat(stop * classes, starts, axis=0) >= top
     following = np.minimum(proved, given_up.shape[1] - 1)
     return Outcome(proved, given_up[np.arange(len(sizes)), following])
+
+
+def _classes_of_rows(histories: Histories, most: int) -> Counts:
+    """How many rivals share each row, up to `most`.
+
+    Row 0 counts as `most`, because nobody knows here how many classes had no vote.
+    """
+    rows = len(histories.wealth.leader)
+    if most == 1:
+        return np.ones(rows, int)
+    counts = np.bincount(list(histories.rows.values()), minlength=rows)
+    counts[0] = most
+    return np.minimum(counts, most)
 
 
 def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:

@@ -6,7 +6,6 @@ of a budget is derived again, and some inputs are drawn again.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,25 +21,27 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
-from smoothcert.errors import InvalidInput, first_line, setting
+from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises import Transformed
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
+from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
-from smoothcert.runs.run import Run, folder_of
+from smoothcert.runs.run import Run, folder_of, open_run
+from smoothcert.runs.words import all_together
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
+from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
 from smoothcert.transformations.second_route import Picture
 
-_ROUNDING = 1e-15
-"""The relative error of the logarithm of a factorial, where the sum of a binomial tail starts."""
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
 _TESTED_BETS = 50
@@ -75,7 +76,10 @@ class Audit:
             is derived again. This cannot be done for runs of version 1.0 with minutes, because the
             clock decided about their plans.
         left_out: Inputs that could not be read, so that the run has no certificates of them.
+        questions: Questions that the votes were asked, whose recorded answers were checked.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
+        run: The folder of the run.
+        together: How many of all certificates are wrong at most; empty if there are findings.
     """
 
     checked: int
@@ -85,7 +89,47 @@ class Audit:
     labels_checked: bool = True
     plans_checked: bool = True
     left_out: int = 0
+    questions: int = 0
     coverage: Coverage | None = None
+    run: str = ""
+    together: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        for finding in self.findings:
+            yield f"input {finding.id}: {finding.reason}"
+        if not self.plans_checked:
+            yield (
+                "The clock of version 1.0 decided about the plans of this budget, so they cannot "
+                "be derived again: nothing is known about their alpha."
+            )
+        drawn = f"{self.redrawn} drawn again"
+        yield f"{self.run}: {self._checked}, {drawn}: {self._outcome}."
+        if self.questions:
+            yield f"Its answers to {number_of(self.questions, 'question')} were checked, too."
+        if self.left_out:
+            yield f"Inputs that are unreadable and left out: {self.left_out:,}."
+        if self.plans_checked:
+            unknown = "Nothing is known about the alpha of the plan."
+            yield unknown if self.coverage is None else self.coverage.sentence
+
+    @property
+    def _checked(self) -> str:
+        checked = f"{number_of(max(self.checked, self.asked), 'certificate')} checked"
+        if self.checked < self.asked:
+            checked = f"{self.checked} of {checked}"
+        if self.labels_checked:
+            return checked
+        return f"{checked} (labels not compared, because the data was not found)"
+
+    @property
+    def _outcome(self) -> str:
+        if self.findings:
+            return f"{len(self.findings)} do NOT hold"
+        together = f"; {self.together}" if self.keeps_alpha else ""
+        return f"all radii follow from their votes{together}"
 
     @property
     def holds(self) -> bool:
@@ -148,6 +192,8 @@ def audit(
         findings += _readable(manifest, subject, dataset)
         if chosen:
             findings += _draw_again(chosen, manifest, subject, dataset)
+    if manifest.questions:
+        findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
     coverage = None
     with suppress(InvalidInput):  # a plan may bound other classes in its own way
         coverage = exact_coverage(manifest.plan, manifest.noise)
@@ -159,7 +205,10 @@ def audit(
         labels_checked=dataset is not None,
         plans_checked=manifest.plans_known,
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
+        questions=len(manifest.questions),
         coverage=coverage,
+        run=str(folder),
+        together="" if findings else all_together(open_run(folder)),
     )
 
 
@@ -226,7 +275,7 @@ def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Ite
             continue
         reasons = [
             invalid or _other_plan(certificate, records.manifest),
-            _wrong_label(certificate, dataset),
+            _wrong_label(certificate, dataset, records.manifest.groups),
         ]
         if id in tested and invalid is None:
             reasons.append(_too_small_margin(certificate, dataset, records.manifest))
@@ -298,7 +347,7 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
             case.add(look)
     derived = Certificate.from_case(case, certificate.looks)
     reason = _other_claim(certificate, derived) or _other_bounds(certificate.proof, derived.proof)
-    if reason is None and second and not _keeps_alpha(certificate):
+    if reason is None and second and not keeps_alpha(certificate):
         reason = f"its votes do not prove the radius {certificate.radius}"
     return reason
 
@@ -339,14 +388,6 @@ def _bounds(proof: Proof) -> str:
     return f"a lower bound of {proof.lower}{upper}"
 
 
-def _keeps_alpha(c: Certificate) -> bool:
-    """Whether the second method of the plan, if it has one, gives a p-value of at most alpha."""
-    if c.abstained or not isinstance(c.plan, Plan):
-        return True
-    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
-    return p_value is None or p_value <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
-
-
 def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
     """How the plan of a certificate differs from that of the run, if it may not differ.
 
@@ -363,7 +404,7 @@ def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
     return f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
 
 
-def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
+def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None) -> str | None:
     """How the label of a certificate differs from the one in the data; None if it does not."""
     if dataset is None:
         return None
@@ -375,6 +416,8 @@ def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
         label = int(dataset[c.id][1] if labels is None else labels[c.id])
     except Exception as error:  # code of the user may raise any error
         return f"its input cannot be read: {first_line(error)}"
+    if groups is not None:
+        label = groups.label(label)
     if label == (NO_CLASS if c.label is None else c.label):
         return None
     return f"its label in the data is {label}, it states {c.label}"
@@ -443,22 +486,23 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        recorded = {certificate.id: certificate for certificate in chosen}
-        for again in _certificates_again(executor, chosen):
-            if again.looks != recorded[again.id].looks:
-                yield Finding(again.id, "drawing it again gave other votes")
+        recorded = {certificate.id: certificate.looks for certificate in chosen}
         surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
-        for id, votes in survey_again(executor, job, surveyed).items():
-            if votes != surveyed[id]:
-                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
-        low = executor.status().lowest
-        high = executor.status().highest
-    stated_low, stated_high = manifest.values or (low, high)
-    if low < stated_low or high > stated_high:
+        again = {c.id: c.looks for c in _certificates_again(executor, chosen)}
+        surveyed_again = survey_again(executor, job, surveyed)
+        status = executor.status()
+    for id in again:
+        if again[id] != recorded[id]:
+            yield Finding(id, "drawing it again gave other votes")
+    for id in surveyed:
+        if surveyed_again[id] != surveyed[id]:
+            yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    low, high = manifest.values or (status.lowest, status.highest)
+    if status.lowest < low or status.highest > high:
         yield Finding(
             chosen[0].id,
-            f"inputs that were drawn again have values in [{low:g}, {high:g}], "
-            f"the run states [{stated_low:g}, {stated_high:g}]",
+            f"inputs that were drawn again have values in [{status.lowest:g}, "
+            f"{status.highest:g}], the run states [{low:g}, {high:g}]",
         )
 
 

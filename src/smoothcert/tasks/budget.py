@@ -216,11 +216,11 @@ class Spending:
             plan = _with_small_pilot(job.plan, samples)
             return cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
 
-        made = with_samples(each)
-        if each >= made._least:
-            return made
+        spending = with_samples(each)
+        if each >= spending._least:
+            return spending
         # More samples may mean a larger pilot, which needs more samples.
-        least = made._least
+        least = spending._least
         while with_samples(least)._least > least:
             least = with_samples(least)._least
         raise budget.too_small(len(ids), least, seen, padding)
@@ -244,21 +244,21 @@ class Spending:
     @classmethod
     def resume(cls, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
         """Go on as recorded, without measuring again."""
-        if manifest.timed:
+        if manifest.timed or not manifest.survey_known:
             raise InvalidInput(
-                "minutes-of-version-1",
-                "the run has a budget of minutes of version 1.0, where the clock decided what "
-                "inputs get, so only that version can go on with it; choose another {out}",
+                "budget-of-version-1",
+                "the run has a budget of version 1.0, whose plans cannot be derived here, so only "
+                "that version can go on with it; choose another {out}",
                 out=setting("out", "DIR"),
             )
-        made = cls.recorded(manifest)
+        spending = cls.recorded(manifest)
         entry = manifest.spending
         assert entry is not None
-        made._first_plan = manifest.plan
-        made._interrupted = entry["block"], restore(entry["plan"])
+        spending._first_plan = manifest.plan
+        spending._interrupted = entry["block"], restore(entry["plan"])
         for certificate in done:
-            made.add(certificate)
-        return made
+            spending.add(certificate)
+        return spending
 
     def add(self, certificate: Certificate) -> None:
         """Count the samples of an input, and learn from its votes."""
@@ -365,8 +365,8 @@ class Spending:
 
 
 def surveyed_votes(manifest: Manifest) -> dict[int, Votes]:
-    """The votes of the survey by input; empty without a budget."""
-    if manifest.spending is None:
+    """The votes of the survey by input; empty if they are not known."""
+    if manifest.spending is None or not manifest.survey_known:
         return {}
     return {id: (count, samples) for id, count, samples in manifest.spending["votes"]}
 

@@ -6,7 +6,6 @@ They stay in memory, or they are kept in a folder that can be resumed.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from smoothcert.errors import (
     number_of,
     phrase,
     setting,
+    warn,
 )
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.models import Classifier
@@ -34,7 +34,7 @@ from smoothcert.plans.coverage import caveat
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, sensitive_place
 from smoothcert.runs.run import Run, open_run
 from smoothcert.runs.writer import RunWriter, continued, open_writer
 from smoothcert.smoothed import Subject
@@ -45,6 +45,7 @@ from smoothcert.tasks.survey import Forecast, forecast_of
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
 """How much of the cost of a run a forecast without the run may cost."""
+_ANOTHER_FOLDER = f"; choose another {setting('out', 'DIR')}"
 
 
 @naming_user_errors()
@@ -147,7 +148,7 @@ def certify(
     )
     warning = caveat(request.plan)
     if warning is not None:
-        warnings.warn(warning, stacklevel=3)
+        warn(warning)
     if out is None:
         if progress is not None:
             raise InvalidInput(
@@ -181,7 +182,8 @@ def certify(
 def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
     """Certificates that nobody keeps on disk.
 
-    Their noise is not that of a run with the same seed.
+    Their noise is not that of a run with the same seed. The votes of one of several inputs are
+    drawn again, to notice a classifier that changed on the way.
     """
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
@@ -201,7 +203,10 @@ def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
                 for certificate in finished:
                     spending.add(certificate)
                     certificates.append(certificate)
-    return Results.from_certificates(dataset.name, certificates)
+        results = Results.from_certificates(dataset.name, certificates)
+        if len(certificates) > 1:
+            _check_votes(executor, certificates[sensitive_place(results)])
+    return results
 
 
 def _first_messages(request: Request, job: Job, run: RunWriter) -> Iterator[str]:
@@ -246,7 +251,7 @@ def _certify_on_disk(
     run.start(batch=runtime.batch, compile=runtime.compile)
     sensitive = None if run.recorded is None else run.sensitive_input()
     if sensitive is not None:
-        _check_votes(executor, sensitive)
+        _check_votes(executor, sensitive, hint=_ANOTHER_FOLDER)
     spending = _spending(budget, job, left, run, executor, display)
     display.start()
     try:
@@ -261,7 +266,7 @@ def _certify_on_disk(
             **error.fields,
         ) from error.__cause__
     try:
-        _check_votes(executor, sensitive or run.sensitive_input())
+        _check_votes(executor, sensitive or run.sensitive_input(), hint=_ANOTHER_FOLDER)
     except InvalidInput:
         run.record(answers=[])  # no classifier has these, so nobody goes on with this run
         raise
@@ -316,7 +321,7 @@ def _timed(executor: Executor, ids: list[int], plan: Plan) -> Iterator[list[Cert
         yield [replace(certificate, seconds=seconds) for certificate in finished]
 
 
-def _check_votes(executor: Executor, before: Certificate) -> None:
+def _check_votes(executor: Executor, before: Certificate, *, hint: str = "") -> None:
     """Refuse to go on if an input gets other votes than before, more than rounding explains.
 
     A classifier may have changed, may adapt to its inputs, or may count its calls.
@@ -328,11 +333,11 @@ def _check_votes(executor: Executor, before: Certificate) -> None:
         raise InvalidInput(
             "other-votes",
             "input {id} got the votes {before} before, and now gets {now}: the classifier, or the "
-            "machine that runs it, has changed; choose another {out}",
+            "machine that runs it, has changed{hint}",
             id=before.id,
             before=look.votes,
             now=votes,
-            out=setting("out", "DIR"),
+            hint=hint,
         )
 
 

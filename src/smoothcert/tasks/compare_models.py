@@ -23,7 +23,7 @@ from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
-from smoothcert.runs.table import duration
+from smoothcert.runs.words import duration
 from smoothcert.runs.writer import locked_journal
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Subject

@@ -20,7 +20,7 @@ from smoothcert.data import Dataset
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.seeded import SeededRows, unseeded
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Certificate, SingleDraw
 from smoothcert.report.explained import Explained
@@ -117,7 +117,7 @@ def _draw(
 def _denoiser(subject: Subject, runtime: Runtime) -> Callable[[Tensor], Tensor] | None:
     """The denoiser in front of a classifier, on the device of the run."""
     module = subject.classifier.module
-    composed = module.model if isinstance(module, SeededRows) else module
+    composed = unseeded(module)
     if not isinstance(composed, (Denoised, DenoisedFunction)):
         return None
     denoiser: Callable[[Tensor], Tensor] = composed.denoiser
@@ -154,10 +154,10 @@ def _nearest(
     }
     distances: dict[int, list[float]] = {id: [] for id in compared}
     for number in evenly(len(dataset), _MOST_COMPARED) if compared else ():
-        other, label = dataset[int(number)]
+        candidate, label = dataset[int(number)]
         for id, c in compared.items():
             x = inputs[id]
-            if label not in (c.label, NO_CLASS) and other.numel() == x.numel():
-                picture = other.double().numpy().reshape(x.shape)
+            if label not in (c.label, NO_CLASS) and candidate.numel() == x.numel():
+                picture = candidate.double().numpy().reshape(x.shape)
                 distances[id].append(distance(picture, x.double().numpy(), c.noise.norm))
     return {id: (min(lengths), len(lengths)) for id, lengths in distances.items() if lengths}

@@ -84,20 +84,20 @@ def _check_places(manifest: Manifest, places: Places) -> None:
 
 def _check_data_in_memory(manifest: Manifest, data: Any) -> None:
     """Refuse to look for data that was in memory; with its own labels, a name is not enough."""
-    wanted = f": give {setting('data')}"
+    advice = f": give {setting('data')}"
     is_given = data is not None
     if manifest.in_memory == "labels":
         is_given = is_given and not isinstance(data, (str, Path))
-        wanted = either(
+        advice = either(
             ": give data=(DATA, LABELS)",
             ", which only Python takes: give data=(DATA, LABELS) there",
         )
     if not is_given:
         raise InvalidInput(
             "data-in-memory",
-            "the run was made with {what} in memory{wanted}",
+            "the run was made with {what} in memory{advice}",
             what=manifest.in_memory,
-            wanted=wanted,
+            advice=advice,
         )
 
 

@@ -90,11 +90,8 @@ class Replay:
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         plan, fixed, ceiling = map(self.figures, (self.plan, self.fixed, self.ceiling))
-        about = {
-            "inputs": self.inputs,
-            "repetitions": self.repetitions,
-            "average_samples": plan.pop("samples"),
-        }
+        plan["average_samples"] = plan.pop("samples")
+        about = {"inputs": self.inputs, "repetitions": self.repetitions}
         return about | plan | {"fixed": fixed, "ceiling": ceiling}
 
 
@@ -189,10 +186,9 @@ def read_population(
 
 def _needed_noise(path: str | Path, given: Noise | None, recorded: Noise | None = None) -> Noise:
     """The noise that is given or recorded."""
-    # The options of a noise say nothing about the size of an input, which a run knows.
-    lacks_size = getattr(given, "size", 0) is None
-    same_kind = given is not None and recorded is not None and given.same_kind(recorded)
-    noise = recorded if given is None or (lacks_size and same_kind) else given
+    noise = given
+    if recorded is not None and (given is None or given.same_kind(recorded)):
+        noise = recorded  # it knows the size of its inputs
     if noise is None:
         raise InvalidInput(
             "no-noise",
@@ -329,7 +325,13 @@ def simulate(
     """
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
-    plan = plan.primary.for_noise(_random(noise))
+    if noise.outcomes is not None:
+        raise InvalidInput(
+            "noise-not-random",
+            "{noise} is not random: its certificates are exact, so there are no votes to simulate",
+            noise=noise,
+        )
+    plan = plan.primary.for_noise(noise)
     fixed_class = population.label if plan.known_labels else population.chosen
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
@@ -339,7 +341,9 @@ def simulate(
             bound=setting("bound", "runner-up"),
         )
     shape = (repetitions, len(population))
-    chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
+    chosen = None
+    if fixed_class is not None:
+        chosen = np.broadcast_to(fixed_class, shape)
     end = follow_simulated(plan, noise, population.p, shape, rng, chosen)
     with naming_user_errors():
         proof = proved(plan, end.state)
@@ -375,17 +379,6 @@ def simulate(
         _summary(plan.most_samples, reference, reference, correct, radii),
         labelled=bool((population.label >= 0).any()),
     )
-
-
-def _random(noise: Noise) -> Noise:
-    """The noise, if its votes can be simulated."""
-    if noise.outcomes is not None:
-        raise InvalidInput(
-            "noise-not-random",
-            "{noise} is not random: its certificates are exact, so there are no votes to simulate",
-            noise=noise,
-        )
-    return noise
 
 
 def _summary(

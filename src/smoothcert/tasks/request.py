@@ -17,6 +17,7 @@ from smoothcert.executors import Executor, Job
 from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, Walk, plan_or_default
+from smoothcert.plans.base import check_top
 from smoothcert.plans.from_settings import (
     contradicts_protocol,
     plan_from,
@@ -269,6 +270,7 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     if isinstance(subject.noise, Transformed) and isinstance(plan, Plan):
         _check_is_walk(plan, subject.noise)
     job = Job(subject, dataset, plan.for_noise(subject.noise))
+    check_top(job.plan, subject.answers_known)
     warn_about_training(subject.classifier, subject.noise)
     check_shapes = getattr(dataset, "check_shapes", None)
     if check_shapes is not None:

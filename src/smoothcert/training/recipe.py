@@ -72,8 +72,8 @@ class Recipe:
         momentum: The momentum of SGD, or of the first moment of AdamW.
         weight_decay: The factor of the L2 penalty of SGD, or of the weight decay of AdamW.
         seed: Determines the first weights, the order of the inputs, the augmentation and the noise.
-        transformation: Each picture is turned or zoomed by a random amount up to its largest one, and
-            masked, before noise is added. Its own noise is that of the method.
+        transformation: Each picture is turned or zoomed by a random amount up to its largest one,
+            and masked, before noise is added. Its own noise is that of the method.
 
     >>> from smoothcert.training import Consistency, Recipe
     >>> Recipe("cifar_resnet110", Consistency.published(0.5), epochs=60).architecture

@@ -1,0 +1,206 @@
+"""What recorded votes prove about a question that their run was not made for.
+
+No new sample is needed where the rule of the proof does not depend on who asked for the votes:
+
+- fixed and input-specific sampling: given the pilot, the size of the counted look is fixed, so its
+  votes for groups or for each class have the distributions that Clopper-Pearson needs;
+- deciding radii: boundaries hold at the same looks whatever made the run stop, because to stop
+  early only lowers the chance to reach them; wealth is a supermartingale, also if the votes of the
+  class decided when to stop;
+- counting all outcomes: nothing is random.
+
+A price stops after votes of the class, and more may be known of other plans: these refuse.
+
+Levels, from coarse to fine (the finest answer): each is claimed at r only where all coarser ones
+are proved at r. At one radius every level has the full alpha, because a false claim needs the first
+false level. At several radii alpha is divided by the smaller number of levels and radii: a false
+claim needs the first false radius of some level, and the first false level of some radius.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans.at_radii import AtRadii
+from smoothcert.plans.base import Plan, Proof
+from smoothcert.plans.betting_radii import BettingRadii
+from smoothcert.plans.certificate import Certificate
+from smoothcert.plans.decided import DecidingPlan
+from smoothcert.plans.exact import Exact
+from smoothcert.plans.fixed import Fixed
+from smoothcert.plans.follow import Case, proved, told
+from smoothcert.plans.groups import Groups
+from smoothcert.plans.input_specific import InputSpecific
+from smoothcert.plans.two_stage import TwoStagePlan
+from smoothcert.plans.votes import ManyVotes
+
+_ANSWERING = (Fixed, InputSpecific, AtRadii, BettingRadii, Exact)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Args:
+        top: Whether the class stays among so many most probable ones; 1 if that is not asked.
+        levels: Groups of classes, from coarse to fine; the classes themselves if that is not asked.
+        radii: The radii at which levels are claimed; None for those of the plan, or all.
+        alpha: The largest probability that the answer to an input is wrong; None for the alpha of
+            the plan.
+    """
+
+    top: int
+    levels: tuple[Groups, ...]
+    radii: tuple[float, ...] | None = None
+    alpha: float | None = None
+
+    def divisor(self, plan: Plan) -> int:
+        """m: alpha is divided by the smaller number of levels and radii.
+
+        Args:
+            plan: The plan of the run.
+        """
+        radii = self.radii or plan.radii
+        return int(min(len(self.levels), inf if radii is None else len(radii)))
+
+    def plan(self, plan: Plan) -> Plan:
+        """The plan that proves each level of the answer.
+
+        Args:
+            plan: The plan that the votes were drawn by.
+
+        Raises:
+            InvalidInput: Its votes do not answer the question.
+        """
+        if type(plan) not in _ANSWERING:
+            raise InvalidInput(
+                "plan-answers-no-question",
+                'the votes of "{plan}" prove nothing else, because they decided when to stop: ask '
+                "when you certify, with certify --groups or --top",
+                plan=plan,
+            )
+        changes: dict[str, Any] = {}
+        if not isinstance(plan, Exact):
+            changes["alpha"] = (self.alpha or plan.alpha) / self.divisor(plan)
+        if isinstance(plan, TwoStagePlan):
+            changes["pilot_use"] = "fresh"  # votes that chose the class cannot count again
+        if isinstance(plan, DecidingPlan) and self.radii is not None:
+            changes["radii"] = self.radii
+        if self.radii is not None and plan.earlier_plans:
+            raise InvalidInput(
+                "radii-of-continued-run",
+                "a run that was continued answers at its own radii: leave radii out",
+            )
+        if self.top > 1:
+            changes["top"] = self.top
+        return replace(plan, **changes)  # type: ignore[type-var]
+
+
+def answers(
+    question: Question, plan: Plan, noise: Noise, certificates: Sequence[Certificate], classes: int
+) -> list[Proof]:
+    """What votes prove about each level of a question, in arrays over inputs.
+
+    Args:
+        question: The question.
+        plan: The plan that asked for the votes of all these inputs.
+        noise: The smoothing noise.
+        certificates: The inputs with their votes.
+        classes: The number of classes.
+    """
+    asked = question.plan(plan).for_noise(noise)
+    path = _path(question.levels, plan, certificates, classes)
+    looks = range(max(len(c.looks) for c in certificates))
+    if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
+        # A pilot of another size than that of bets: they go without it.
+        asked = replace(asked, known_labels=True, pilot=0)
+        looks = looks[1:] if plan.pilot else looks
+    stages = _stages(plan, noise, certificates) if plan.earlier_plans else None
+    states = [asked.init(noise, chosen) for chosen in path]
+    for look in looks:
+        votes = _votes(certificates, look, classes)
+        for place, level in enumerate(question.levels):
+            of_groups = ManyVotes(votes.samples, level.sums(votes.votes))
+            states[place] = told(asked, states[place], of_groups)
+            if stages is not None:
+                states[place] = _in_stages(states[place], stages, look)
+    proofs = [proved(asked, state) for state in states]
+    radii = [np.broadcast_to(np.array(p.radius, float), len(certificates)) for p in proofs]
+    if question.radii is not None and asked.radii is None:
+        radii = [_largest_below(radius, question.radii) for radius in radii]
+    radii = list(np.minimum.accumulate(radii))  # NaN stays NaN
+    return [
+        replace(proof, prediction=chosen, radius=radius)
+        for proof, chosen, radius in zip(proofs, path, radii, strict=True)
+    ]
+
+
+def _votes(certificates: Sequence[Certificate], look: int, classes: int) -> ManyVotes:
+    """The votes of one look at all inputs, none for those that had fewer looks."""
+    samples = np.zeros(len(certificates), np.int64)
+    votes = np.zeros((len(certificates), classes), np.int64)
+    for place, certificate in enumerate(certificates):
+        if look < len(certificate.looks):
+            samples[place] = certificate.looks[look].samples
+            for c, count in certificate.looks[look].votes.items():
+                votes[place, c] = count
+    return ManyVotes(samples, votes)
+
+
+def _path(
+    levels: Sequence[Groups], plan: Plan, certificates: Sequence[Certificate], classes: int
+) -> list[NDArray[np.int64]]:
+    """The group that each level is asked about: that of the label, or of the pilot.
+
+    The pilot decides from coarse to fine: in the winning group, the winning subgroup.
+    """
+    if plan.known_labels:
+        labels = np.array([certificate.label for certificate in certificates], np.int64)
+        return [np.array(level.of)[labels] for level in levels]
+    votes = _votes(certificates, 0, classes).votes
+    path = []
+    for level in levels:
+        chosen = level.sums(votes).argmax(axis=-1)
+        votes = np.where(np.array(level.of) == chosen[:, None], votes, 0)
+        path.append(chosen)
+    return path
+
+
+def _stages(plan: Plan, noise: Noise, certificates: Sequence[Certificate]) -> list[list[int]]:
+    """The stage of a continued run that each input was in, after each look.
+
+    A radius that the user added later counts from the sample where it entered the run.
+    """
+    stages = []
+    for certificate in certificates:
+        case = Case(plan, noise, certificate.label)
+        of_looks = []
+        for look in certificate.looks:
+            case.add(look)
+            progress = case.state.progress
+            of_looks.append(0 if progress is None else progress.stage)
+        stages.append(of_looks)
+    return stages
+
+
+def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Any:
+    """A state of bets in which every input is in its recorded stage."""
+    progress = state.progress.copy()
+    for place, of_looks in enumerate(stages):
+        if look < len(of_looks) and progress[place] is not None:
+            progress[place] = progress[place]._replace(stage=of_looks[look])
+    return state._replace(progress=progress)
+
+
+def _largest_below(radius: NDArray[np.float64], radii: Sequence[float]) -> NDArray[np.float64]:
+    """The largest of some radii that is below a proved radius; NaN if none is."""
+    steps = np.array([np.nan, *radii])
+    return steps[np.searchsorted(radii, np.where(np.isnan(radius), -1, radius), side="left")]

@@ -1,0 +1,184 @@
+"""The ledger of a run: which questions its votes were asked, when, and what the answers were.
+
+alpha is per input and question. Whoever asks ten questions and shows one answer should say so, and
+the run says it for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple, TypedDict
+
+from smoothcert._check import NO_CLASS
+from smoothcert.data.groups import read_level
+from smoothcert.errors import SmoothcertError
+from smoothcert.plans.asked import Question
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest, QuestionEntry, check_type
+from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
+from smoothcert.runs.writer import locked_journal
+
+
+class Answers(TypedDict):
+    """Answers as a run records them: a list for each level, with a value for each input."""
+
+    id: list[int]
+    prediction: list[list[int | None]]
+    radius: list[list[float]]
+
+
+class Entry(NamedTuple):
+    """One question in the ledger.
+
+    Args:
+        number: Which question to the run it is, from 1.
+        questions: All questions to the run.
+        kept: Whether the run could be written.
+    """
+
+    number: int
+    questions: list[QuestionEntry]
+    kept: bool
+
+
+def note_question(run: Run, question: Question, levels: Sequence[Results]) -> Entry:
+    """Write a question and its answers into the run. The same question stays the same entry.
+
+    Args:
+        run: The run.
+        question: The question.
+        levels: The answers of each level.
+    """
+    entry = _entry(question)
+    try:
+        with locked_journal(run.path) as journal:
+            questions = journal.manifest().questions
+            number = _number(entry, questions)
+            if number > len(questions):
+                questions = [*questions, entry]
+            journal.write_manifest({"questions": questions, f"answers {number}": _plain(levels)})
+    except (SmoothcertError, OSError):
+        questions = run.manifest.questions
+        number = _number(entry, questions)
+        return Entry(number, [*questions, entry][: max(number, len(questions))], kept=False)
+    return Entry(number, questions, kept=True)
+
+
+def level_of(results: Results) -> str:
+    """What the predictions of results are: "class", or the name of the level of their groups.
+
+    Args:
+        results: Any results.
+    """
+    groups = None if results.manifest is None else results.manifest.groups
+    return "class" if groups is None else groups.title
+
+
+def recorded_answers(run: Run, number: int) -> Answers | None:
+    """The answers to a question, as the run records them; None if they are missing or damaged.
+
+    Args:
+        run: The run.
+        number: Which question it is, from 1.
+    """
+    with Journal(run.path) as journal, suppress(ValueError, TypeError):
+        recorded = journal.recorded(f"answers {number}")
+        check_type(recorded, Answers)
+        found: Answers = recorded
+        return found
+    return None
+
+
+def recorded_question(entry: QuestionEntry, manifest: Manifest) -> Question:
+    """The question of an entry.
+
+    Args:
+        entry: The entry.
+        manifest: The manifest of the run.
+    """
+    levels = [read_level(json.loads(text), manifest.classes, None) for text in entry["levels"]]
+    radii = None if entry["radii"] is None else tuple(entry["radii"])
+    return Question(entry["top"], tuple(levels), radii, entry["alpha"])
+
+
+def in_words(entry: QuestionEntry) -> str:
+    """A question in a few words.
+
+    Args:
+        entry: The entry.
+    """
+    titles = [next(iter(json.loads(text))) for text in entry["levels"]]
+    if entry["top"] > 1:
+        return f"top {entry['top']}"
+    words = f"groups {titles[0]}" if len(titles) == 1 else f"finest of {', '.join(titles)}"
+    if entry["radii"] is not None:
+        words += f" at {', '.join(map('{:g}'.format, entry['radii']))}"
+    return words
+
+
+def sentence(entry: Entry) -> str:
+    """Which question to the run this is, and what holds together.
+
+    Args:
+        entry: The question.
+    """
+    own = entry.questions[entry.number - 1]
+    parts = [
+        f"{in_words(own)}: question {entry.number} to this run, asked {own['asked'][:10]}; its "
+        f"answer to an input is wrong with a probability of at most {own['alpha']:g}"
+    ]
+    others = [in_words(other) for other in entry.questions if other is not own]
+    if others:
+        together = sum(other["alpha"] for other in entry.questions)
+        parts.append(
+            f"the run was also asked {'; '.join(others)}: all answers to an input hold together "
+            f"only with a probability of 1 - {together:g}"
+        )
+    parts.append("the certificates of the run are a claim of their own beside it")
+    if not entry.kept:
+        parts.append("the run cannot be written, so its ledger was not kept")
+    return "; ".join(parts)
+
+
+def question_of(answers: Results) -> str | None:
+    """Which question to a run these results answer, and what else it was asked; None for none.
+
+    Args:
+        answers: Any results.
+    """
+    about = {} if answers.manifest is None else answers.manifest.circumstances
+    return None if "question" not in about else str(about["question"])
+
+
+def _entry(question: Question) -> QuestionEntry:
+    return {
+        "asked": datetime.now(UTC).isoformat(timespec="seconds"),
+        "top": question.top,
+        "levels": [level.text for level in question.levels],
+        "radii": None if question.radii is None else list(question.radii),
+        "alpha": question.alpha or 0.0,
+    }
+
+
+def _number(entry: QuestionEntry, questions: Sequence[QuestionEntry]) -> int:
+    """The number of an entry in a ledger; that of a new one if it has not been asked."""
+    for number, other in enumerate(questions, 1):
+        if {**entry, "asked": other["asked"]} == other:
+            return number
+    return len(questions) + 1
+
+
+def _plain(levels: Sequence[Results]) -> Answers:
+    """Answers for JSON."""
+    return {
+        "id": levels[0].id.tolist(),
+        "prediction": [
+            [None if group == NO_CLASS else group for group in level.prediction.tolist()]
+            for level in levels
+        ],
+        "radius": [level.radius.tolist() for level in levels],
+    }
