@@ -272,7 +272,8 @@ def _hint(x: Tensor, reason: str) -> str:
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
     if x.ndim == 2 and _OTHER_SHAPE.search(reason):
-        return f"; if a column of labels is among the inputs, give it as {either('labels=', 'y of the .npz file')}"
+        labels = either("labels=", "y of the .npz file")
+        return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
         fits = f"{setting('resize', 'SIZE')} and {setting('channels', '3')}"
         return f"; if it takes pictures of another size, or in colour: {fits}"
