@@ -448,8 +448,8 @@ def _check_same_effort(a: Results, b: Results) -> None:
     if a.certified_by is None or b.certified_by is None:
         return
     for name in ("alpha", "samples", "bound"):
-        of_a = _asked_for(a, name)
-        of_b = _asked_for(b, name)
+        of_a = getattr(a.requested_plan, name)
+        of_b = getattr(b.requested_plan, name)
         if of_a != of_b:
             raise _refusal(
                 "other-plan",
@@ -463,13 +463,6 @@ def _check_same_effort(a: Results, b: Results) -> None:
                 as_a=setting(name, of_a),
                 as_b=setting(name, of_b),
             )
-
-
-def _asked_for(results: Results, name: str) -> Any:
-    """A setting of the plan that was asked for. A budget may lower the ceiling."""
-    if results.manifest is None or results.manifest.budget is None:
-        return getattr(results.certified_by, name)
-    return getattr(results.manifest.requested_plan, name)
 
 
 def _notes_on_run(run: Results) -> Iterator[str]:

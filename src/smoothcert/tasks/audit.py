@@ -461,22 +461,23 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        recorded = {certificate.id: certificate for certificate in chosen}
-        for again in _certificates_again(executor, chosen):
-            if again.looks != recorded[again.id].looks:
-                yield Finding(again.id, "drawing it again gave other votes")
+        recorded = {certificate.id: certificate.looks for certificate in chosen}
         surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
-        for id, votes in survey_again(executor, job, surveyed).items():
-            if votes != surveyed[id]:
-                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
-        low = executor.status().lowest
-        high = executor.status().highest
-    stated_low, stated_high = manifest.values or (low, high)
-    if low < stated_low or high > stated_high:
+        again = {c.id: c.looks for c in _certificates_again(executor, chosen)}
+        surveyed_again = survey_again(executor, job, surveyed)
+        status = executor.status()
+    for id in again:
+        if again[id] != recorded[id]:
+            yield Finding(id, "drawing it again gave other votes")
+    for id in surveyed:
+        if surveyed_again[id] != surveyed[id]:
+            yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    low, high = manifest.values or (status.lowest, status.highest)
+    if status.lowest < low or status.highest > high:
         yield Finding(
             chosen[0].id,
-            f"inputs that were drawn again have values in [{low:g}, {high:g}], "
-            f"the run states [{stated_low:g}, {stated_high:g}]",
+            f"inputs that were drawn again have values in [{status.lowest:g}, "
+            f"{status.highest:g}], the run states [{low:g}, {high:g}]",
         )
 
 

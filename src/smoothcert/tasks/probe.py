@@ -303,10 +303,11 @@ def probe(
     else:
         radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data)
-    if ids is None and skip is None and len(dataset):
-        # From all parts of the data, which may be sorted by class.
-        ids = evenly(len(dataset), _check.whole("limit", limit, least=1)).tolist()
+    limit = _check.whole("limit", limit, least=1)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+    if ids is None and skip is None:
+        # From all parts of the data, which may be sorted by class.
+        chosen = evenly(len(dataset), limit).tolist()
     start = time.perf_counter()
 
     def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
