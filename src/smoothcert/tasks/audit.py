@@ -18,6 +18,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
@@ -171,6 +172,7 @@ def audit(
             because code that a run names is never executed. If `redraw` is 0, the audit also works
             without the data, but then it does not compare labels.
     """
+    _check.names("audit", places, PLACE_NAMES)
     redraw = _check.whole("redraw", redraw)
     folder = folder_of(run)
     with Journal(folder) as journal:
