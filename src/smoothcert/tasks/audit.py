@@ -24,7 +24,6 @@ from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
-from smoothcert.noises import Transformed
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
@@ -41,7 +40,7 @@ from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
-from smoothcert.transformations.second_route import Picture
+from smoothcert.transformations.second_route import uncovered
 
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
@@ -426,10 +425,11 @@ def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None)
 
 
 def _too_small_margin(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
-    """The first cell of a walk whose pictures are not all within its margin, in words; None if there
-    is none. An input that cannot be read is reported with its label.
+    """The first cell of a walk whose margin is too small, in words; None if there is none.
+
+    An input that cannot be read is reported with its label.
     """
-    if not isinstance(c.plan, Walk) or not isinstance(c.noise, Transformed) or c.abstained:
+    if not isinstance(c.plan, Walk) or c.abstained:
         return None
     if dataset is None:
         return "its margins follow from its picture, and the data is not here"
@@ -437,14 +437,8 @@ def _too_small_margin(c: Certificate, dataset: Dataset | None, manifest: Manifes
         x = dataset[c.id][0]
     except Exception:  # code of the user may raise any error
         return None
-    if manifest.dtype != "float64":
-        x = x.float()
-    picture = Picture(x.double().numpy(), c.noise)
-    for cell, margin in c.plan.cells(c.looks, c.noise, c.label):
-        if not picture.covers(cell, margin):
-            about = f"from {cell.near:g} to {cell.far:g} {c.noise.unit}"
-            return f"the margin {margin:g} does not cover its pictures {about}"
-    return None
+    certified = x if manifest.dtype == "float64" else x.float()
+    return uncovered(c, certified.double().numpy())
 
 
 def _too_far_rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:

@@ -1,8 +1,8 @@
 """Margins checked by a second route, in NumPy: cells are divided until each part is proved.
 
-It shares no code with the route of a run. The pixel at distance rho from the centre reads along a path
-of length rho * L in a direction t that turns by at most some angle. With the largest slopes gx and gy
-of the squares that the path can touch, no value changes by more than
+It shares no code with the route of a run. The pixel at distance rho from the centre reads along a
+path of length rho * L in a direction t that turns by at most some angle. With the largest slopes gx
+and gy of the squares that the path can touch, no value changes by more than
 rho * L * (gx (|tx| + angle) + gy (|ty| + angle)) on the way from the middle of a part.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.noises import Transformed
-from smoothcert.plans import Cell
+from smoothcert.plans import Cell, Certificate, Walk
 from smoothcert.transformations.pictures import EDGE
 
 _MOST_PARTS = 1000
@@ -23,6 +23,24 @@ _BESIDE = 1e-9
 """In pixels: a path touches the squares that are so close to it."""
 
 Values = NDArray[np.float64]
+
+
+def uncovered(c: Certificate, x: Values) -> str | None:
+    """The first cell of a walk whose pictures are not all within its margin, in words; None if
+    there is none.
+
+    Args:
+        c: The certificate of a walk.
+        x: The picture (channels, height, width), as it was certified.
+    """
+    assert isinstance(c.plan, Walk)
+    assert isinstance(c.noise, Transformed)
+    picture = Picture(x, c.noise)
+    for cell, margin in c.plan.cells(c.looks, c.noise, c.label):
+        if not picture.covers(cell, margin):
+            about = f"from {cell.near:g} to {cell.far:g} {c.noise.unit}"
+            return f"the margin {margin:g} does not cover its pictures {about}"
+    return None
 
 
 class Picture:
