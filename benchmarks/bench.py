@@ -28,8 +28,9 @@ from torch import Tensor
 
 from benchmarks import STARTED
 from smoothcert import _check
+from smoothcert._text_table import TextTable
 from smoothcert.cli import main
-from smoothcert.cli.command import Output, Table, add_command
+from smoothcert.cli.command import Output, add_command
 from smoothcert.cli.options import PANELS, NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
@@ -339,7 +340,7 @@ def command(
     return Output(plain, [_speeds(result)])
 
 
-def _speeds(bench: Bench) -> Table:
+def _speeds(bench: Bench) -> TextTable:
     rows = [["classifier alone (the limit)", f"{bench.forward:,.0f}", f"{bench.of_limit:.2f}"]]
     for size, rate in bench.published.items():
         name = f"published loop, float32, batch {size}"
@@ -347,7 +348,7 @@ def _speeds(bench: Bench) -> Table:
     rows.append(["sampler, end to end", f"{bench.sampler:,.0f}", ""])
     votes = f"{bench.disagreement:.3%} of votes differ from float32's"
     first = f"first certificate {bench.first_certificate_seconds:.1f} s later"
-    return Table(
+    return TextTable(
         f"{bench.device}, {bench.dtype}, compile {bench.compile}, batch {bench.batch}",
         ["", "samples/s", "sampler is x times"],
         rows,

@@ -7,6 +7,7 @@ from smoothcert._agreement import (
     OTHER_ROWS,
     OTHER_SIZE,
     OtherAnswers,
+    Reference,
     RepeatedBatch,
     changes,
     check_labels_of_form,
@@ -65,3 +66,20 @@ def test_a_change_is_measured_by_the_margins_of_the_leading_classes():
     assert changes(before - torch.tensor([0.0, 0.0, 10.0]), before).max() < 0.2
     assert changes(before + torch.nan, before).tolist() == [torch.inf] * 3
     assert changes(before + torch.nan, before - torch.nan).tolist() == [0, 0, 0]
+
+
+def test_a_form_is_compared_a_few_rows_at_a_time():
+    """A large U-Net needs half a gigabyte for a row."""
+    sizes = []
+
+    def plain(x):
+        sizes.append(len(x))
+        return x
+
+    x = torch.rand((150, 4), generator=torch.Generator().manual_seed(0))
+    reference = Reference(plain, plain, x)
+    sizes.clear()
+    reference.check(plain)
+    assert sizes == [64, 64, 22]
+    with pytest.raises(OtherAnswers):
+        reference.check(lambda x: x.flip(1))

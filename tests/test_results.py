@@ -48,9 +48,9 @@ def test_the_readme_is_short():
 
 
 def test_the_pages_without_the_generated_reference_are_short():
-    pages_by_hand = results.ROOT.glob("docs/*.md")
-    texts = [page.read_text(encoding="utf-8") for page in pages_by_hand]
-    assert sum(len(re.sub("<!--.*?-->", "", text, flags=re.S).split()) for text in texts) <= 30_000
+    texts = [page.read_text(encoding="utf-8") for page in results.ROOT.glob("docs/*.md")]
+    shown = " ".join(re.sub("<!--.*?-->", "", text, flags=re.S) for text in texts)
+    assert len([word for word in shown.split() if re.search(r"\w", word)]) <= 30_000
 
 
 def test_every_file_is_shown_and_can_be_made_again():

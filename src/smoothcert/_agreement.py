@@ -67,6 +67,7 @@ OTHER_SIZE = Rounding(0.06, 64)
 _FAR_SCALES = (16.0, 256.0, 4096.0)
 _FAR_SHARE = 8  # one row in this many has each of these scales
 _ALONE_ROWS = 8
+_ROWS_AT_A_TIME = 64
 
 
 class OtherAnswers(Exception):
@@ -100,14 +101,14 @@ class Reference:
         self.usual = slice(len(_FAR_SCALES) * part, None)
         for rows, scale in zip(self.far, _FAR_SCALES, strict=True):
             self.x[rows] *= scale
-        self.plain = plain(_copy(self.x))
+        self.plain = _in_parts(plain, self.x)
         self.exact = finer(self.x)
         if self.exact.ndim == 1 and bool((self.exact == self.exact[0]).all()):
             raise OtherAnswers("it gives all inputs of the comparison the same label")
 
     def check(self, outputs: Outputs) -> None:
         """Raise `OtherAnswers` if these outputs are worse than those of the plain classifier."""
-        actual = outputs(_copy(self.x))
+        actual = _in_parts(outputs, self.x)
         if actual.shape != self.exact.shape:
             raise OtherAnswers("this form returns another shape")
         _check_no_worse(
@@ -118,6 +119,11 @@ class Reference:
             if bool(_winners(self.plain[rows]).all()):
                 far = FAR_FORM if actual.is_floating_point() else FAR_LABELS
                 _check_no_worse(actual[rows], self.plain[rows], self.exact[rows], far)
+
+
+def _in_parts(outputs: Outputs, x: Tensor) -> Tensor:
+    """The outputs for a few rows at a time, because large networks need much memory for a row."""
+    return torch.cat([outputs(part) for part in torch.split(_copy(x), _ROWS_AT_A_TIME)])
 
 
 def check_labels_of_form(form: Outputs, plain: Outputs, finer: Outputs, x: Tensor) -> None:

@@ -5,14 +5,20 @@ Each message is one sentence with the value and what is allowed.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use. They mark what Python and the command line phrase differently."""
+_NOT_OF_THE_USER = (str(Path(__file__).parent), contextlib.__file__, "<")
+"""How the names of files begin that stand between the user's line and a warning."""
 _EITHER = re.compile(f"{_OPEN}(.*?){_BETWEEN}(.*?){_CLOSE}", re.S)
 
 
@@ -89,6 +95,22 @@ class SmoothcertError(_Phrased):
 
 class SmoothcertWarning(_Phrased, UserWarning):
     """A warning for the user."""
+
+
+def warn(warning: SmoothcertWarning | str) -> None:
+    """Warn at the line of the user's own code that called this package.
+
+    Args:
+        warning: The warning, or its sentence.
+    """
+    if isinstance(warning, str):
+        warning = SmoothcertWarning(warning)
+    level = 1
+    frame = sys._getframe().f_back
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_THE_USER):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(warning, stacklevel=level + 1)
 
 
 class InvalidInput(SmoothcertError, ValueError):

@@ -54,7 +54,7 @@ def test_a_model_output_of_hugging_face_has_logits():
     [
         ((LOGITS, LOGITS), "no-logits", {"kind": "tuple"}),
         ({"a": LOSS, "b": FEATURES[0]}, "no-logits", {"kind": "dict"}),
-        ("cat", "no-logits", {"kind": "str"}),
+        ("cat", "other-task", {"task": "text"}),
         (None, "no-logits", {"kind": "NoneType"}),
         (np.array(["cat"]), "no-logits", {"kind": "ndarray"}),
     ],

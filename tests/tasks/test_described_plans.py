@@ -212,3 +212,18 @@ def test_the_protocol_of_input_specific_sampling_is_the_algorithm_of_the_paper()
         assert certificate.radius == pytest.approx(0.5 * norm.ppf(lower), abs=1e-6)
         checked += 1
     assert checked >= 3
+
+
+def test_print_shows_in_python_what_the_command_shows(tmp_path):
+    run = certified(samples=500, out=tmp_path / "a")
+    other = certified(samples=500, method="fixed", out=tmp_path / "b")
+    audited = sc.audit(run, model=above_half, data=DATA, redraw=1)
+    assert str(audited).startswith(f"{tmp_path / 'a'}: 6 certificates checked, 1 drawn again")
+    assert "A certifies" in str(sc.compare(run, other))
+    probed = sc.probe(
+        above_half, DATA, sigmas=[0.5], radii=[0.25], classes=2, device="cpu", samples=500
+    )
+    shown = " ".join(str(probed).split())  # a title may be broken into lines
+    assert "majority right" in shown
+    assert "What 500 samples per input would certify" in shown
+    assert probed.reading in shown

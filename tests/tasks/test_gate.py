@@ -10,7 +10,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.plans import Fixed, InputSpecific
 from smoothcert.runs.journal import Journal
 from smoothcert.tasks.compare import compare
-from smoothcert.tasks.gate import Gate, gate
+from smoothcert.tasks.gate import Gate, gate, policy_for
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +240,11 @@ def test_copies_of_an_input_count_once(tmp_path):
     assert checked.rules[0].reason == "3 inputs, and 399 copies, which do not count"
     assert "66.7% of 3 inputs" in checked.rules[1].reason
     assert any("399 inputs repeat others" in note for note in compare(run, run).notes)
+
+
+def test_a_first_policy_has_comments_and_the_run_passes_it(run, policy):
+    text = policy_for(run)
+    assert text.count("\n#") > 5
+    found = gate(run.path, policy(text.replace("audit = 5", "audit = 0")))
+    assert found.outcome == "passes"
+    assert {rule.name.split()[0] for rule in found.rules} >= {"certified", "alpha", "number"}

@@ -13,12 +13,13 @@ from rich.progress import Progress
 
 import smoothcert as sc
 from smoothcert._files import check_output, write_output
-from smoothcert.cli.command import Group, Output, Table
+from smoothcert._text_table import TextTable
+from smoothcert.cli.command import Group, Output
 from smoothcert.cli.options import PlaceOptions, numbers
-from smoothcert.errors import number_of
+from smoothcert.errors import InvalidInput, number_of
 
 if TYPE_CHECKING:
-    from smoothcert.tasks.audit import Audit
+    pass
 
 _GATE_CODES = {"passes": 0, "fails": 1, "undecided": 3}
 _MOST_LISTED = 10  # inputs that an attack has broken
@@ -52,51 +53,7 @@ def audit(
     result = sc.audit(run, redraw=redraw, seed=seed, **places.settings())
     if evidence is not None:
         write_evidence(run, result, evidence, about=fields)
-    return Output(result.plain(), _audit_lines(run, result), code=0 if result.holds else 1)
-
-
-def _audit_lines(run: Path, audit: Audit) -> Iterator[str]:
-    """What an audit found, in words."""
-    for finding in audit.findings:
-        yield f"input {finding.id}: {finding.reason}"
-    checked = number_of(max(audit.checked, audit.asked), "certificate")
-    if audit.checked < audit.asked:
-        checked = f"{audit.checked} of {checked}"
-    labels = ""
-    if not audit.labels_checked:
-        labels = " (labels not compared, because the data was not found)"
-    if not audit.plans_checked:
-        yield (
-            "The clock of version 1.0 decided about the plans of this budget, so they cannot be "
-            "derived again: nothing is known about their alpha."
-        )
-    drawn = f"{audit.redrawn} drawn again"
-    yield f"{run}: {checked} checked{labels}, {drawn}: {_audit_outcome(run, audit)}."
-    yield from _beside_certificates(audit)
-    if not audit.plans_checked:
-        return
-    if audit.coverage is None:
-        yield "Nothing is known about the alpha of the plan."
-    else:
-        yield audit.coverage.sentence
-
-
-def _beside_certificates(audit: Audit) -> Iterator[str]:
-    if audit.questions:
-        yield f"Its answers to {number_of(audit.questions, 'question')} were checked, too."
-    if audit.left_out:
-        yield f"Inputs that are unreadable and left out: {audit.left_out:,}."
-
-
-def _audit_outcome(run: Path, audit: Audit) -> str:
-    from smoothcert.runs.words import all_together
-
-    if audit.findings:
-        return f"{len(audit.findings)} do NOT hold"
-    outcome = "all radii follow from their votes"
-    if audit.keeps_alpha:
-        outcome += f"; {all_together(sc.open_run(run))}"
-    return outcome
+    return Output(result.plain(), [str(result)], code=0 if result.holds else 1)
 
 
 @dataclass(frozen=True)
@@ -147,10 +104,12 @@ def attack(
     return Output(plain, _attack_lines(run, attacks, plain))
 
 
-def _attack_lines(run: Path, attacks: sc.Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
+def _attack_lines(
+    run: Path, attacks: sc.Attacks, plain: dict[str, Any]
+) -> Iterator[str | TextTable]:
     """What attacks achieved, in words."""
     accuracies = (plain["certified_accuracy"], plain["attacked_accuracy"])
-    yield Table(
+    yield TextTable(
         f"{run}, changes in {attacks.norm}",
         ["r", "certified", "not broken by attacks"],
         [
@@ -173,7 +132,8 @@ def _attack_lines(run: Path, attacks: sc.Attacks, plain: dict[str, Any]) -> Iter
 def gate(
     run: Path,
     *,
-    policy: Path,
+    policy: Path | None = None,
+    init: Path | None = None,
     places: PlaceOptions,
     baseline: Path | None = None,
     junit: Path | None = None,
@@ -185,9 +145,16 @@ def gate(
     Args:
         run: The run's folder.
         policy: The rules, a TOML file.
+        init: Write rules that this run passes to this file, with comments, and stop.
         baseline: The run to compare with, if it is not the one that the policy names.
         junit: Also write the outcome as JUnit XML.
     """
+    if init is not None:
+        return _written_policy(run, init)
+    if policy is None:
+        raise InvalidInput(
+            "no-policy", "give --policy FILE with the rules, or --init FILE to write some"
+        )
     if junit is not None:
         check_output(junit, reads=[policy, *places.settings().values()])
     result = sc.gate(run, policy, baseline=baseline, **places.settings())
@@ -198,3 +165,15 @@ def gate(
     lines.append(f"{run}: {result.outcome}{few}")
     lines.append(result.guaranteed)
     return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])
+
+
+def _written_policy(run: Path, file: Path) -> Output:
+    from smoothcert.tasks.gate import policy_for
+
+    if file.exists():
+        raise InvalidInput(
+            "policy-exists", "{file} exists already: name a new file with --init", file=file
+        )
+    write_output(file, policy_for(run).encode())
+    line = f"{file}: set its numbers, then run smoothcert gate {run} --policy {file}"
+    return Output({"policy": str(file)}, [line])

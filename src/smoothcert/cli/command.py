@@ -25,8 +25,9 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
-from rich import box, console, table
 from typer.core import TyperCommand
+
+from smoothcert._text_table import TextTable
 
 _SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
@@ -46,26 +47,6 @@ class Group:
         return dict(vars(self))
 
 
-class Table(NamedTuple):
-    """A table. The first column is aligned to the left, all others to the right."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    caption: str | None = None
-
-    def print(self) -> None:
-        """Print the table."""
-        content = table.Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD)
-        content.title_justify = "left"
-        content.caption_justify = "left"
-        for number, column in enumerate(self.columns):
-            content.add_column(column, justify="right" if number else "left")
-        for row in self.rows:
-            content.add_row(*row)
-        console.Console().print(content)
-
-
 @dataclass(frozen=True)
 class Output:
     """What a command has found, in both forms, and its exit code.
@@ -77,7 +58,7 @@ class Output:
     """
 
     plain: dict[str, Any] | Callable[[], dict[str, Any]]
-    shown: Iterable[str | Table]
+    shown: Iterable[str | TextTable]
     code: int = 0
 
     def print(self, *, as_json: bool) -> None:
@@ -87,7 +68,7 @@ class Output:
             print(json.dumps(plain, indent=2, allow_nan=False))
         else:
             for part in self.shown:
-                print(part) if isinstance(part, str) else part.print()
+                print(part)
         if self.code:
             raise typer.Exit(self.code)
 
@@ -105,7 +86,7 @@ def add_command(
     function: Callable[..., Output | None],
     *,
     panel: str,
-    options: Sequence[Panel],
+    options: Sequence[Panel] = (),
 ) -> None:
     """Make a function a command of the application.
 

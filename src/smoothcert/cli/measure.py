@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from rich.console import Console
 
 import smoothcert as sc
-from smoothcert.cli.command import Output, Table
+from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     Data,
     Ids,
@@ -17,9 +15,6 @@ from smoothcert.cli.options import (
     numbers,
     resized,
 )
-from smoothcert.errors import number_of
-
-_BAR = 24  # characters
 
 
 def probe(
@@ -64,45 +59,4 @@ def probe(
             on_level=show,
             **subject.settings(),
         )
-    lines: list[str | Table] = [_measured(result)]
-    if radii is not None:
-        lines.append(_estimated(result, samples))
-    return Output(result.plain(), [*lines, result.reading])
-
-
-def _measured(probe: sc.Probe) -> Table:
-    """How often the model is right on noisy inputs."""
-    can_draw = (sys.stdout.encoding or "").lower().startswith("utf")
-    full, empty = "█░" if can_draw else "#."
-    rows = []
-    for level in probe.levels:
-        bar = (full * round(level.accuracy * _BAR)).ljust(_BAR, empty)
-        name = f"{level.sigma:g}" if level.sigma else "no noise"
-        rows.append([name, f"{level.accuracy:.1%}", bar, f"{level.majority:.1%}"])
-    inputs = f"{number_of(probe.inputs, 'input')} of {probe.data}"
-    return Table(
-        f"{probe.classifier} on {inputs}, {probe.copies} noisy copies each",
-        ["sigma", "noisy copies right", "", "majority right"],
-        rows,
-    )
-
-
-def _estimated(probe: sc.Probe, samples: int) -> Table:
-    """What certificates would show, by sigma and radius."""
-    rows = []
-    radii: list[float] = []
-    caption = None
-    for level in probe.levels:
-        if level.estimated is None:
-            continue
-        radii = list(level.estimated)
-        shares = ["beyond reach" if x is None else f"{x:.1%}" for x in level.estimated.values()]
-        rows.append([f"{level.sigma:g}", *shares])
-        if None in level.estimated.values():
-            caption = f"Beyond reach: no votes of {samples:,} samples prove this radius."
-    return Table(
-        f"What {samples:,} samples per input would certify, estimated. These are not certificates.",
-        ["sigma", *(f"about, at {radius:g}" for radius in radii)],
-        rows,
-        caption=caption,
-    )
+    return Output(result.plain(), [str(result)])

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import smoothcert as sc
-from smoothcert.cli.command import Output, Table
+from smoothcert._text_table import TextTable
+from smoothcert.cli.command import Output
 from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
 from smoothcert.errors import number_of, phrase
 
@@ -57,7 +58,7 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     if pilot:
         remarks.append(f"Without the pilot of {pilot:,} samples.")
     title = "Expected samples" if result.average else "Samples"
-    table = Table(
+    table = TextTable(
         f"{title}: {chosen}\n{smoothing}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *result.proved],
         rows,
@@ -98,7 +99,7 @@ def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
     return Output(result.plain(), [_failures(result, chosen)], code=0 if result.valid else 1)
 
 
-def _failures(coverage: Coverage, plan: sc.Plan) -> Table:
+def _failures(coverage: Coverage, plan: sc.Plan) -> TextTable:
     alpha = coverage.alpha
     simulated = coverage.simulated
     title = "Failure probability"
@@ -123,7 +124,7 @@ def _failures(coverage: Coverage, plan: sc.Plan) -> Table:
     cases = {f"class fixed in advance, {where}{bound}": coverage.worst_failure}
     if plan.pilot and not plan.known_labels:
         cases[f"two tied classes, chosen on the pilot{bound}"] = coverage.tie_failure
-    return Table(
+    return TextTable(
         f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         [[case, f"{p:.6f}", f"{p / alpha:.3f}" if alpha else "-"] for case, p in cases.items()],
@@ -172,7 +173,7 @@ def replay(
         seed=seed,
     )
     inputs = f"{number_of(result.inputs, 'input')}, {number_of(repetitions, 'repetition')}"
-    table = Table(
+    table = TextTable(
         f"{log.name}: {inputs}\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         _replayed(result, chosen),
@@ -191,7 +192,7 @@ def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     formats = {
         "average samples": ("samples", ",.0f"),
         "saved": ("saved", ".1%"),
-        "ACR": ("acr", ".3f"),
+        "ACR": ("acr", ""),
         "MAD": ("mad", ".3f"),
         "not certified" if plan.known_labels else "abstained": ("abstained", ".1%"),
     }
@@ -200,5 +201,14 @@ def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     rows = []
     for title, (key, digits) in formats.items():
         values = [column[key] for column in columns]
-        rows.append([title, *("-" if x is None else format(x, digits) for x in values)])
+        rows.append([title, *(_figure(x, digits) for x in values)])
     return rows
+
+
+def _figure(value: float | None, digits: str) -> str:
+    """A figure of a replay. Average radii are rounded down, as everywhere."""
+    from smoothcert.statistics.metrics import round_down
+
+    if value is None:
+        return "-"
+    return format(value, digits) if digits else round_down(value)

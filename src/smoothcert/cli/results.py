@@ -11,7 +11,7 @@ import typer
 
 import smoothcert as sc
 from smoothcert._files import check_output
-from smoothcert.cli.command import Output, Table
+from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     CertifiedNoiseOptions,
     Folder,
@@ -101,7 +101,7 @@ def ask(
     answer = ask(run, radii=shown, **asked)
     answers = answer if isinstance(answer, list) else [answer]
     rows = table(answers, radii=shown)
-    lines: list[str | Table] = [rows.render(), question_of(answers[0]) or ""]
+    lines = [rows.render(), question_of(answers[0]) or ""]
     if out is not None:
         for one in answers:
             path = out.format(level=level_of(one))
@@ -210,7 +210,7 @@ def compare(
         models |= subject.settings()
     radii = numbers("--radius", radius)
     comparison = sc.compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
-    lines: list[str | Table] = [_compared(comparison), str(comparison)]
+    lines = [str(comparison)]
     if report is not None:
         lines.append(_size(sc.write_report(comparison, report)))
     return Output(comparison.plain(), lines)
@@ -219,24 +219,6 @@ def compare(
 def _show_part(part: sc.Comparison) -> None:
     figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
     print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
-
-
-def _compared(comparison: sc.Comparison) -> Table:
-    a = comparison.a
-    return Table(
-        f"A: {a.name}, B: {comparison.b.name}, {number_of(len(a), 'input')}",
-        ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
-        [
-            [
-                f"{d.radius:g}",
-                *(f"{share:.1%}" for share in d.shares),
-                f"{d.both}",
-                f"{len(d.only_a)}",
-                f"{len(d.only_b)}",
-            ]
-            for d in comparison.differences
-        ],
-    )
 
 
 def _size(page: Path) -> str:

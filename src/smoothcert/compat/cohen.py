@@ -6,7 +6,6 @@ of the program stays.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from heapq import nlargest
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.device.runtime import Dtype
-from smoothcert.errors import SmoothcertWarning
+from smoothcert.errors import SmoothcertWarning, warn
 from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan, SingleDraw
@@ -135,14 +134,13 @@ class Smooth:
 @cache
 def _recommend_auto() -> None:
     """Say once how to be faster."""
-    warnings.warn(
+    warn(
         SmoothcertWarning(
             "float32-on-cuda",
             "Smooth computes in float32, as the code of 2019 does: {auto} is several times as "
             "fast, if it hardly changes labels",
             auto='Smooth(..., dtype="auto")',
-        ),
-        stacklevel=4,
+        )
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 import zipfile
 import zlib
 from functools import cached_property
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import NumpyDataset, Values, check_labels
-from smoothcert.errors import InvalidInput, first_line
+from smoothcert.errors import InvalidInput, first_line, warn
 
 _LARGEST_IN_FLOAT32 = 2**24
 """float32 holds all whole numbers up to this one."""
@@ -90,9 +89,9 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
         )
     inputs = _with_channels_first(inputs, name)
     if not is_bytes:
-        outside(inputs, name=name, stacklevel=4)
+        outside(inputs, name=name)
     elif inputs.ndim == 2:
-        _warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it")
+        warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it")
     return inputs
 
 
@@ -104,15 +103,11 @@ def _with_channels_first(inputs: NDArray[np.generic], name: str) -> NDArray[np.g
     if inputs.ndim != 4 or inputs.shape[1] in (1, 3) or inputs.shape[-1] not in (1, 3):
         return inputs
     if not is_bytes:
-        _warn(
+        warn(
             f"{name}: the last axis is taken as channels and moved to the front; a list of inputs "
             "stays as it is"
         )
     return np.moveaxis(inputs, -1, 1)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=5)
 
 
 def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -> NDArray[np.int64]:
@@ -196,7 +191,7 @@ def _needs_float64(array: NDArray[np.generic]) -> bool:
     return max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
 
 
-def outside(x: Any, *, name: str, stacklevel: int) -> bool:
+def outside(x: Any, *, name: str) -> bool:
     """Warn if finite values are not in [0, 1], and return whether that is so.
 
     They may be normalised already, or bytes in another type. A value that is not finite is refused
@@ -217,5 +212,5 @@ def outside(x: Any, *, name: str, stacklevel: int) -> bool:
             ". All are whole numbers: if they number tokens or categories, a distance between them "
             "means nothing, and no l1 or l2 radius is about replaced ones; smooth their embeddings"
         )
-    warnings.warn(message, stacklevel=stacklevel + 1)
+    warn(message)
     return True

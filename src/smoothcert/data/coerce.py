@@ -47,6 +47,8 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     """Make a data set from any common form of data."""
     if is_numbers(data):
         data = as_input(data)
+    elif _is_frame(data):
+        data = _columns_of(data)
     if labels is not None:
         return _with_labels(data, labels)
     if type(data).__module__.startswith("smoothcert."):
@@ -58,6 +60,24 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     if _is_inputs_and_labels(data):
         return as_dataset(*data)
     return _from_sequence(data)
+
+
+def _is_frame(data: Any) -> bool:
+    """Whether the data is a `DataFrame` of pandas, or of a library like it."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
+def _columns_of(frame: Any) -> NDArray[np.generic]:
+    """The rows of a table as inputs. All its columns have to be numbers."""
+    kinds = {name: np.asarray(frame[name]).dtype.kind for name in frame.columns}
+    texts = [str(name) for name, kind in kinds.items() if kind not in "biuf"]
+    if texts:
+        raise InvalidInput(
+            "columns-without-numbers",
+            "the columns {columns} are not numbers: encode them, or leave them out",
+            columns=", ".join(texts),
+        )
+    return np.asarray(frame.to_numpy(dtype=np.float64))
 
 
 def _from_sequence(data: Any) -> Dataset:
@@ -107,7 +127,7 @@ class WrappedDataset:
         values, label = _split(self.row(index), f"input {index} of {self.name}")
         x = as_input(values)
         if not self._warned:
-            self._warned = outside(x, name=f"input {index} of {self.name}", stacklevel=2)
+            self._warned = outside(x, name=f"input {index} of {self.name}")
         return x, _as_label(label, index)
 
     def row(self, index: int) -> Any:
@@ -199,6 +219,12 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
         return _split_mapping(row, where)
     if _is_array(row) or isinstance(row, Image.Image):
         return row, None
+    if isinstance(row, str):
+        raise InvalidInput(
+            "text-as-input",
+            "{where} is a text: noise is added to numbers, so text is not supported",
+            where=where,
+        )
     if not isinstance(row, (tuple, list)):
         raise _unexpected(f"{type(row).__name__} as {where}")
     if len(row) not in (1, 2) or isinstance(row[0], (int, float)):
@@ -251,6 +277,8 @@ def _is_inputs_and_labels(data: Any) -> bool:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         return False
     inputs, labels = data
+    if _is_frame(inputs):
+        return True
     if not isinstance(labels, (tuple, list, np.ndarray, Tensor)):
         return False
     if not _is_array(inputs):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from PIL import Image
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import NumpyDataset, hashed_inputs, read_first
-from smoothcert.errors import InvalidInput, either, number_of
+from smoothcert.errors import InvalidInput, either, number_of, warn
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 Shape: TypeAlias = tuple[int, ...]
@@ -260,10 +259,9 @@ def load_imagenet(place: str, *, train: bool) -> ImageFolder:
             download=_DOWNLOAD,
         )
     if dataset.class_names is not None and len(dataset.class_names) != _IMAGENET_CLASSES:
-        warnings.warn(
+        warn(
             f"{dataset.folder} has {len(dataset.class_names)} class folders, not "
-            f"{_IMAGENET_CLASSES}: labels are the numbers of these folders, not those of ImageNet",
-            stacklevel=3,
+            f"{_IMAGENET_CLASSES}: labels are the numbers of these folders, not those of ImageNet"
         )
     return dataset
 

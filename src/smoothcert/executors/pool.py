@@ -6,7 +6,6 @@ Subclasses define how the driver reaches its workers: through pipes to processes
 from __future__ import annotations
 
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import Generic, TypeVar
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, SmoothcertError, setting
+from smoothcert.errors import InvalidInput, SmoothcertError, setting, warn
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
@@ -174,7 +173,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         if self._runtime is None:
             self._runtime = ready.runtime
             for warning in ready.warnings:
-                warnings.warn(warning, stacklevel=2)
+                warn(warning)
         elif replace(ready.runtime, device=self._runtime.device) != self._runtime:
             raise SmoothcertError(
                 "other-runtime",

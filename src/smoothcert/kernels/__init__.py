@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import torch
 from torch import fx, nn
@@ -34,6 +35,9 @@ __all__ = ["accelerate"]
 log = logging.getLogger(__name__)
 
 _COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
+_COMPARED_NUMBERS = 2**25
+"""Numbers in all compared rows: 222 images of 3x224x224."""
+_FEWEST_COMPARED_ROWS = 32
 
 
 @torch.inference_mode(False)  # inference tensors could only be used in inference mode
@@ -53,7 +57,9 @@ def accelerate(
         with clock.step("trace"):
             traced = _traced(module, shape)
         with clock.step("check"):
-            noisy = noisy_images(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
+            affordable = max(_COMPARED_NUMBERS // prod(shape), _FEWEST_COMPARED_ROWS)
+            rows = min(_COMPARED_ROWS[runtime.torch_device.type], affordable)
+            noisy = noisy_images(shape, runtime, rows)
             reference = Reference(plain, in_finer_format(module, runtime), noisy)
         try:
             return _as_stages(module, traced, shape, runtime, say, clock, draw, reference)

@@ -86,7 +86,7 @@ class Classifier:
             raise InvalidInput(
                 "too-few-classes",
                 "{model} has {classes} output, and a classifier needs at least two classes: "
-                "return two logits, or labels",
+                "return two logits, or labels; regression is not supported",
                 model=self.name,
                 classes=self.classes,
             )

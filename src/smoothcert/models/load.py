@@ -144,6 +144,13 @@ def _given_weights(weights: str | Path | None) -> Checkpoint | None:
     """The weights file that the caller names; None if there is none."""
     if weights is None or str(weights) == "none":
         return None
+    if str(weights).endswith(".onnx"):
+        raise InvalidInput(
+            "weights-are-a-model",
+            "{path} is a model with its weights: give it as {model}",
+            path=weights,
+            model=setting("model", f"onnx:{weights}"),
+        )
     checkpoint = read_checkpoint(weights)
     if checkpoint.method == "denoiser":
         raise InvalidInput(
@@ -163,6 +170,8 @@ def _made(
         return _load_bundled(spec, checkpoint, classes)
     if names_code(spec):
         return _load_code(spec, checkpoint, classes)
+    if spec.endswith(".onnx") and Path(spec).is_file():
+        spec = f"onnx:{spec}"
     prefix, _, name = spec.partition(":")
     if prefix not in _SOURCES or not name:
         raise InvalidInput(

@@ -45,6 +45,7 @@ def _only_logits(output: Any, classes: int | None) -> Any:
     for candidates in (fitting, arrays):
         if len(candidates) == 1:
             return candidates[0]
+    _refuse_other_tasks(output)
     raise InvalidInput(
         "no-logits",
         "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
@@ -52,6 +53,38 @@ def _only_logits(output: Any, classes: int | None) -> Any:
         kind=type(output).__name__,
         entries="".join(f", {key}: {described(value)}" for key, value in entries.items()),
         example='{"logits": ...}',
+    )
+
+
+def _refuse_other_tasks(output: Any) -> None:
+    """Refuse the output of a detector or of a pipeline in words that say so."""
+    first = output[0] if isinstance(output, (tuple, list)) and output else output
+    if isinstance(first, Mapping) and "boxes" in first:
+        raise other_task("boxes", "detection")
+    if isinstance(first, Mapping) and "score" in first:
+        raise InvalidInput(
+            "names-and-scores",
+            "the model returns names of classes with scores, as a pipeline does: give the network "
+            "in it, as in {example}",
+            example="hf:NAME, which also normalises, or pipeline.model",
+        )
+    if isinstance(first, str):
+        raise other_task("text", "text")
+
+
+def other_task(returned: str, task: str) -> InvalidInput:
+    """The error for a model that is not a classifier.
+
+    Args:
+        returned: What it returns.
+        task: What it is for.
+    """
+    return InvalidInput(
+        "other-task",
+        "smoothcert certifies one class per input; this model returns {returned}: {task} is not "
+        "supported",
+        returned=returned,
+        task=task,
     )
 
 

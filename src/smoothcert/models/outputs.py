@@ -24,9 +24,16 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from smoothcert._agreement import Outputs, in_full_batch, repeats, with_other_neighbours
 from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
+from smoothcert.errors import (
+    InvalidInput,
+    ModelFailed,
+    SmoothcertError,
+    either,
+    first_line,
+    setting,
+)
 from smoothcert.models.base import Network, copied
-from smoothcert.models.logits import described, find_logits
+from smoothcert.models.logits import described, find_logits, other_task
 from smoothcert.models.seeded import SeededRows, unseeded
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -37,6 +44,7 @@ _INPUTS_FOR_LABELS = 64
 _NEEDS_GRADIENTS = re.compile(
     "does not require grad|saved for backward|inference tensor", re.IGNORECASE
 )
+_OTHER_SHAPE = re.compile("shape|size|channels|dimension", re.IGNORECASE)
 _DYNAMIC_OPERATION = re.compile(r"\bquantized\.\w+_dynamic\(|\bquantized_(lstm|gru)")
 
 
@@ -237,6 +245,13 @@ def floats(
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
+    if output.ndim == 4:
+        return other_task(f"a map of {output.shape[1]} classes", "segmentation")
+    if output.ndim == 3 and not output.is_floating_point():
+        return other_task("a map of classes", "segmentation")
+    if output.ndim == 1 and output.is_floating_point():
+        numbers = "one number per input (a binary classifier must return two logits, or labels)"
+        return other_task(numbers, "regression")
     return InvalidInput(
         "no-classifier",
         "the model must return logits of shape ({rows}, {classes}) or integer labels of shape "
@@ -256,6 +271,12 @@ def _hint(x: Tensor, reason: str) -> str:
         )
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
+    if x.ndim == 2 and _OTHER_SHAPE.search(reason):
+        labels = either("labels=", "y of the .npz file")
+        return f"; if a column of labels is among the inputs, give it as {labels}"
+    if x.ndim == 4 and _OTHER_SHAPE.search(reason):
+        fits = f"{setting('resize', 'SIZE')} and {setting('channels', '3')}"
+        return f"; if it takes pictures of another size, or in colour: {fits}"
     return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
 
 

@@ -104,10 +104,8 @@ class Coverage:
 
         A simulation has to show that the failure is at most alpha.
         """
-        failure = (
-            self.simulated.at_most if self.simulated else max(self.worst_failure, self.tie_failure)
-        )
-        return not self.pilot_counts and failure <= self.alpha * (1 + _ROUNDING)
+        _, at_most = self._limits
+        return not self.pilot_counts and at_most <= self.alpha * (1 + _ROUNDING)
 
     @property
     def proved(self) -> bool:
@@ -120,10 +118,16 @@ class Coverage:
     @property
     def exceeds(self) -> bool:
         """Whether the plan is known to fail more often than alpha says."""
-        failure = (
-            self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)
-        )
-        return failure > self.alpha * (1 + _ROUNDING)
+        at_least, _ = self._limits
+        return at_least > self.alpha * (1 + _ROUNDING)
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """Between which limits the largest failure lies."""
+        if self.simulated is not None:
+            return self.simulated.at_least, self.simulated.at_most
+        failure = max(self.worst_failure, self.tie_failure)
+        return failure, failure
 
     @property
     def verdict(self) -> str:

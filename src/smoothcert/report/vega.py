@@ -141,8 +141,9 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
     if any(line.low is not None for line in lines):
         area = {"type": "area", "opacity": 0.15} | curve
         layers.append({"mark": area, "encoding": encoding | _band(chart)})
-    dash = {"strokeDash": _dash(chart)} if style.printed and of_runs else {}
-    layers.append({"mark": {"type": "line"} | curve, "encoding": encoding | dash})
+    if style.printed:
+        encoding["strokeDash"] = _dash(chart)
+    layers.append({"mark": {"type": "line"} | curve, "encoding": encoding})
     if of_runs and not style.printed:
         layers.append(_hover_points(lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}

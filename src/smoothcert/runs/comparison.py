@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
+from smoothcert._text_table import TextTable
 from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, distinct_names, read_results
@@ -245,7 +246,24 @@ class Comparison:
         }
 
     def __repr__(self) -> str:
-        return "\n".join(self.sentences)
+        return "\n".join([str(self._table()), *self.sentences])
+
+    def _table(self) -> TextTable:
+        """How many inputs each run certifies."""
+        return TextTable(
+            f"A: {self.a.name}, B: {self.b.name}, {number_of(len(self.a), 'input')}",
+            ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
+            [
+                [
+                    f"{d.radius:g}",
+                    *(f"{share:.1%}" for share in d.shares),
+                    f"{d.both}",
+                    f"{len(d.only_a)}",
+                    f"{len(d.only_b)}",
+                ]
+                for d in self.differences
+            ],
+        )
 
 
 def compare_runs(
@@ -430,8 +448,8 @@ def _check_same_effort(a: Results, b: Results) -> None:
     if a.certified_by is None or b.certified_by is None:
         return
     for name in ("alpha", "samples", "bound"):
-        of_a = _asked_for(a, name)
-        of_b = _asked_for(b, name)
+        of_a = getattr(a.requested_plan, name)
+        of_b = getattr(b.requested_plan, name)
         if of_a != of_b:
             raise _refusal(
                 "other-plan",
@@ -445,13 +463,6 @@ def _check_same_effort(a: Results, b: Results) -> None:
                 as_a=setting(name, of_a),
                 as_b=setting(name, of_b),
             )
-
-
-def _asked_for(results: Results, name: str) -> Any:
-    """A setting of the plan that was asked for. A budget may lower the ceiling."""
-    if results.manifest is None or results.manifest.budget is None:
-        return getattr(results.certified_by, name)
-    return getattr(results.manifest.requested_plan, name)
 
 
 def _notes_on_run(run: Results) -> Iterator[str]:

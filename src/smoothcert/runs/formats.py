@@ -13,7 +13,6 @@ import html
 import io
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -27,7 +26,7 @@ import numpy as np
 from smoothcert import _check
 from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
-from smoothcert.errors import InvalidInput, SmoothcertWarning, setting
+from smoothcert.errors import InvalidInput, SmoothcertWarning, setting, warn
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
@@ -167,7 +166,7 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
         left_out = SmoothcertWarning(
             "no-certificates", "left out, without certificates yet: {names}", names=empty
         )
-        warnings.warn(left_out, stacklevel=3)
+        warn(left_out)
     return filled
 
 
@@ -220,7 +219,7 @@ def write_results(
             "low at these radii when it is read again: csv, json and parquet keep the plan",
             name=results.name,
         )
-        warnings.warn(lossy, stacklevel=2)
+        warn(lossy)
     content = _content(results, format, radii)
     if path is None:
         return content

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from smoothcert.errors import InvalidInput, SmoothcertWarning, first_line, number_of
+from smoothcert.errors import InvalidInput, SmoothcertWarning, first_line, number_of, warn
 from smoothcert.plans import Certificate
 from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run
@@ -433,7 +432,7 @@ class Several(Progress):
                     error=type(error).__name__,
                     why=first_line(error),
                 )
-                warnings.warn(problem, stacklevel=5)
+                warn(problem)
 
 
 def choose_progress(

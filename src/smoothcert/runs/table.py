@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert.errors import SmoothcertWarning
+from smoothcert.errors import SmoothcertWarning, warn
 from smoothcert.plans import Combined
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
@@ -282,7 +281,7 @@ def table(
         reasons="; ".join(filter(None, reasons)),
     )
     if any(reasons):
-        warnings.warn(no_mad, stacklevel=2)
+        warn(no_mad)
     rows = tuple(_row(r, [reference], radii) for r in runs)
     return Table(rows, tuple(radii), columns, caption)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from math import inf
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier
 from smoothcert.models.fit import Fit
 from smoothcert.noises import Gaussian, Noise
@@ -65,10 +64,9 @@ def check_shape(
             shape=taken,
             hint=_channels_hint(expected, taken),
         )
-    warnings.warn(
+    warn(
         f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape "
-        f"{taken}: {setting('resize', _size(expected))} resizes them inside of the classifier",
-        stacklevel=3,
+        f"{taken}: {setting('resize', _size(expected))} resizes them inside of the classifier"
     )
 
 
@@ -209,10 +207,7 @@ def warn_about_training(classifier: Classifier, noise: Noise) -> None:
     """Warn if a classifier was trained for something else. Its radii are true, but often small."""
     difference = _difference_from_training(classifier, noise)
     if difference is not None:
-        warnings.warn(
-            f"{classifier.name} was trained {difference}; radii are true, but often small",
-            stacklevel=4,
-        )
+        warn(f"{classifier.name} was trained {difference}; radii are true, but often small")
 
 
 def _difference_from_training(classifier: Classifier, noise: Noise) -> str | None:

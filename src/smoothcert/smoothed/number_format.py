@@ -8,7 +8,6 @@ votes.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
-from smoothcert.errors import SmoothcertWarning, setting
+from smoothcert.errors import SmoothcertWarning, setting, warn
 from smoothcert.models.base import Network
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
@@ -101,7 +100,7 @@ def settle_number_format(
         chosen=dtype,
         keep=setting("dtype", runtime.dtype),
     )
-    warnings.warn(warning, stacklevel=3)
+    warn(warning)
     return NumberFormat(replace(runtime, dtype=dtype), comparison)
 
 
@@ -136,10 +135,8 @@ def _compared(
 
     There are as many copies as two seconds allow.
     """
+    runtime = replace(runtime, device=str(runtime.device_here))
     on_cuda = runtime.torch_device.type == "cuda"
-    if on_cuda and not torch.cuda.is_available():  # the workers have the device
-        runtime = replace(runtime, device="cpu")
-        on_cuda = False
     shape = noise.draw.output_shape(tuple(inputs[0].shape))
     exact_runtime = replace(runtime, dtype="float32")
     reduced = LabelClassifier(place(module, runtime, shape), classes).eval()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -26,7 +25,7 @@ from smoothcert.device.runtime import (
     synchronize,
 )
 from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothing
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting, warn
 from smoothcert.models.outputs import (
     LabelClassifier,
     check_classifier,
@@ -337,10 +336,7 @@ def _compile(
             if is_out_of_memory(error):
                 raise
             cause = getattr(error, "inner_exception", error)  # the compiler wraps errors
-            warnings.warn(
-                f"compilation failed, the classifier runs uncompiled: {first_line(cause)}",
-                stacklevel=2,
-            )
+            warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}")
             runtime = replace(runtime, compile="none")
     return _naming_errors(_with_cudnn_benchmark(classifier, runtime)), runtime
 

@@ -125,8 +125,9 @@ class Subject(Settings):
         if not callable(model):
             raise InvalidInput(
                 "not-a-model",
-                "model must be a name, a module or a function, got {kind}",
+                "model must be a name, a module or a function, got {kind}{hint}",
                 kind=type(model).__name__,
+                hint=_hint_for(model),
             )
         check_weights(model)
         return model
@@ -227,6 +228,14 @@ class Subject(Settings):
         wants_grid = exact or runtime.prefers_grid
         noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
         check_shape(classifier, noise, tuple(example.shape), dataset.name, self._fit)
+        if self._denoiser is not None:
+            check_estimates(
+                self._denoiser,
+                example,
+                noise.deviation,
+                device=runtime.device_here,
+                stochastic=self.stochastic,
+            )
         comparison = ""
         if dtype == "auto":
             inputs = _first_inputs(dataset, ids)
@@ -284,7 +293,6 @@ class Subject(Settings):
             model = as_classifier(model, classes=self.classes, example=noisy)
             model = locally_smoothed(model, _local_noises(local, noisy_shape), local)
         if self._denoiser is not None:
-            check_estimates(self._denoiser, example, noise.deviation, stochastic=self.stochastic)
             model = as_classifier(model, classes=self.classes, example=example)
             model = denoised(model, self._denoiser, noise)
         return as_classifier(model, classes=self.classes, example=noisy, stochastic=self.stochastic)
@@ -505,8 +513,19 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
     return noises
 
 
+# Users call `Smoothed`. Python names this in its error about an unknown argument.
+Subject.__init__.__qualname__ = "Smoothed"
+
+
 def _name_of(model: object) -> str:
     return getattr(model, "__name__", type(model).__name__)
+
+
+def _hint_for(model: object) -> str:
+    """What to give instead of a model of scikit-learn, and of libraries like it."""
+    if not hasattr(model, "predict_proba"):
+        return ""
+    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
 
 
 def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:

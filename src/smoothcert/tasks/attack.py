@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
-from smoothcert.errors import InvalidInput, number_of, setting
+from smoothcert.errors import InvalidInput, number_of, setting, warn
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
@@ -89,6 +90,7 @@ def attack(
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
             `audit`.
     """
+    _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
     search = _Search(
         norm=_checked_norm(run, norm),
@@ -138,7 +140,7 @@ def _chosen_ids(run: Run, ids: str | Sequence[int] | None, limit: int | None) ->
     left_out = len(chosen) - len(attacked)
     if left_out:
         about = f"{number_of(left_out, 'input')} without a label and a certified class"
-        warnings.warn(f"{about}: left out, because there is no answer to attack", stacklevel=3)
+        warn(f"{about}: left out, because there is no answer to attack")
     return attacked
 
 

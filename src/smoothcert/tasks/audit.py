@@ -18,13 +18,14 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.setup import say_nothing
-from smoothcert.errors import InvalidInput, first_line, setting
+from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
+from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.groups import Groups
@@ -32,12 +33,14 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, folder_of, open_run
+from smoothcert.runs.words import all_together
 from smoothcert.smoothed import ReadySubject, Subject
 from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
+from smoothcert.transformations.second_route import uncovered
 
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
@@ -75,6 +78,8 @@ class Audit:
         left_out: Inputs that could not be read, so that the run has no certificates of them.
         questions: Questions that the votes were asked, whose recorded answers were checked.
         coverage: How often certificates of the plan are wrong; None if nothing is known about that.
+        run: The folder of the run.
+        together: How many of all certificates are wrong at most; empty if there are findings.
     """
 
     checked: int
@@ -86,6 +91,45 @@ class Audit:
     left_out: int = 0
     questions: int = 0
     coverage: Coverage | None = None
+    run: str = ""
+    together: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        for finding in self.findings:
+            yield f"input {finding.id}: {finding.reason}"
+        if not self.plans_checked:
+            yield (
+                "The clock of version 1.0 decided about the plans of this budget, so they cannot "
+                "be derived again: nothing is known about their alpha."
+            )
+        drawn = f"{self.redrawn} drawn again"
+        yield f"{self.run}: {self._checked}, {drawn}: {self._outcome}."
+        if self.questions:
+            yield f"Its answers to {number_of(self.questions, 'question')} were checked, too."
+        if self.left_out:
+            yield f"Inputs that are unreadable and left out: {self.left_out:,}."
+        if self.plans_checked:
+            unknown = "Nothing is known about the alpha of the plan."
+            yield unknown if self.coverage is None else self.coverage.sentence
+
+    @property
+    def _checked(self) -> str:
+        checked = f"{number_of(max(self.checked, self.asked), 'certificate')} checked"
+        if self.checked < self.asked:
+            checked = f"{self.checked} of {checked}"
+        if self.labels_checked:
+            return checked
+        return f"{checked} (labels not compared, because the data was not found)"
+
+    @property
+    def _outcome(self) -> str:
+        if self.findings:
+            return f"{len(self.findings)} do NOT hold"
+        together = f"; {self.together}" if self.keeps_alpha else ""
+        return f"all radii follow from their votes{together}"
 
     @property
     def holds(self) -> bool:
@@ -127,6 +171,7 @@ def audit(
             because code that a run names is never executed. If `redraw` is 0, the audit also works
             without the data, but then it does not compare labels.
     """
+    _check.names("audit", places, PLACE_NAMES)
     redraw = _check.whole("redraw", redraw)
     folder = folder_of(run)
     with Journal(folder) as journal:
@@ -163,6 +208,8 @@ def audit(
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
         questions=len(manifest.questions),
         coverage=coverage,
+        run=str(folder),
+        together="" if findings else all_together(open_run(folder)),
     )
 
 
@@ -217,19 +264,22 @@ def _readable(manifest: Manifest, subject: Subject, dataset: Dataset) -> Iterato
 def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Iterator[Finding]:
     """What is wrong with each certificate that was asked for."""
     tested = set(records.asked)
-    if isinstance(records.manifest.plan.primary, BettingRadii):
+    if isinstance(records.manifest.plan.primary, (BettingRadii, Walk)):
         count = min(_TESTED_BETS, len(tested))
         tested = set(random.Random(seed).sample(records.asked, count))
     for id in records.asked:
         try:
             certificate = records.certificate(id)
+            invalid = fault(certificate, second=id in tested)
         except InvalidInput as error:
             yield Finding(id, str(error))
             continue
         reasons = [
-            fault(certificate, second=id in tested) or _other_plan(certificate, records.manifest),
+            invalid or _other_plan(certificate, records.manifest),
             _wrong_label(certificate, dataset, records.manifest.groups),
         ]
+        if id in tested and invalid is None:
+            reasons.append(_too_small_margin(certificate, dataset, records.manifest))
         if not certificate.abstained:  # an abstention claims nothing about its input
             reasons.append(_too_far_rounded(certificate, dataset, records.manifest))
         for reason in filter(None, reasons):
@@ -374,6 +424,23 @@ def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None)
     return f"its label in the data is {label}, it states {c.label}"
 
 
+def _too_small_margin(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
+    """The first cell of a walk whose margin is too small, in words; None if there is none.
+
+    An input that cannot be read is reported with its label.
+    """
+    if not isinstance(c.plan, Walk) or c.abstained:
+        return None
+    if dataset is None:
+        return "its margins follow from its picture, and the data is not here"
+    try:
+        x = dataset[c.id][0]
+    except Exception:  # code of the user may raise any error
+        return None
+    certified = x if manifest.dtype == "float64" else x.float()
+    return uncovered(c, certified.double().numpy())
+
+
 def _too_far_rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
     """How far the certified input is from the one in the data, if float32 moved it by too much.
 
@@ -415,22 +482,23 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        recorded = {certificate.id: certificate for certificate in chosen}
-        for again in _certificates_again(executor, chosen):
-            if again.looks != recorded[again.id].looks:
-                yield Finding(again.id, "drawing it again gave other votes")
+        recorded = {certificate.id: certificate.looks for certificate in chosen}
         surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
-        for id, votes in survey_again(executor, job, surveyed).items():
-            if votes != surveyed[id]:
-                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
-        low = executor.status().lowest
-        high = executor.status().highest
-    stated_low, stated_high = manifest.values or (low, high)
-    if low < stated_low or high > stated_high:
+        again = {c.id: c.looks for c in _certificates_again(executor, chosen)}
+        surveyed_again = survey_again(executor, job, surveyed)
+        status = executor.status()
+    for id in again:
+        if again[id] != recorded[id]:
+            yield Finding(id, "drawing it again gave other votes")
+    for id in surveyed:
+        if surveyed_again[id] != surveyed[id]:
+            yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    low, high = manifest.values or (status.lowest, status.highest)
+    if status.lowest < low or status.highest > high:
         yield Finding(
             chosen[0].id,
-            f"inputs that were drawn again have values in [{low:g}, {high:g}], "
-            f"the run states [{stated_low:g}, {stated_high:g}]",
+            f"inputs that were drawn again have values in [{status.lowest:g}, "
+            f"{status.highest:g}], the run states [{low:g}, {high:g}]",
         )
 
 

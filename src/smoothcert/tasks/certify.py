@@ -6,7 +6,6 @@ They stay in memory, or they are kept in a folder that can be resumed.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from smoothcert.errors import (
     number_of,
     phrase,
     setting,
+    warn,
 )
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.models import Classifier
@@ -148,7 +148,7 @@ def certify(
     )
     warning = caveat(request.plan)
     if warning is not None:
-        warnings.warn(warning, stacklevel=3)
+        warn(warning)
     if out is None:
         if progress is not None:
             raise InvalidInput(

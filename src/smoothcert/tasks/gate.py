@@ -16,9 +16,11 @@ from scipy.special import ndtri
 
 from smoothcert import _check
 from smoothcert._files import read_toml
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
+from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
@@ -106,6 +108,57 @@ class _Subject(NamedTuple):
     places: Places
 
 
+_POLICY = """\
+# Rules for `smoothcert gate RUN --policy THIS`. Every rule is optional. The run that they were
+# written from passes them: set them to what you need.
+
+# The confidence of everything that is shown about other inputs of this kind.
+confidence = 0.95
+# The least number of inputs.
+inputs = {inputs}
+# The largest alpha. The plan must provably keep it.
+alpha = {alpha:g}
+# The number formats that the classifier may have been run in.
+dtype = ["{dtype}"]
+# Every radius must follow from its votes. So many inputs are drawn again.
+audit = 5
+
+# The least percentage of all inputs of this kind, by radius.
+[certified_accuracy]
+{shares}
+
+# Not worse than a released model, whose run is named relative to this file. The margin is how
+# many points of certified accuracy may be lost.
+# [baseline]
+# run = "runs/released"
+# margin = 1
+# radius = [{radii}]
+"""
+_MARGIN = 2
+"""Points below the lower bound of the share that a run has shown."""
+
+
+def policy_for(run: Run | str | Path) -> str:
+    """A policy with comments that a run passes, as a start.
+
+    Args:
+        run: The run, or its folder. It needs labels.
+    """
+    run = open_run(run)
+    check_has_certificates(run)
+    radii = run.decided_radii or usual_radii([run])
+    counts = run.certified(radii).sum(axis=0)
+    least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
+    shares = [(f"{radius:g}", int(share)) for radius, share in zip(radii, least, strict=True)]
+    return _POLICY.format(
+        inputs=len(run),
+        alpha=run.plan.alpha,
+        dtype=run.manifest.dtype,
+        shares="\n".join(f'"{radius}" = {share}' for radius, share in shares if share > 0),
+        radii=", ".join(radius for radius, _ in shares),
+    )
+
+
 def gate(
     run: Run | str | Path,
     policy: str | Path | Mapping[str, Any],
@@ -126,6 +179,7 @@ def gate(
             the policy's folder.
         **places: Where model and data are now, for the audit. See `audit`.
     """
+    _check.names("gate", places, PLACE_NAMES)
     folder = Path()
     if not isinstance(policy, Mapping):
         folder = Path(policy).parent

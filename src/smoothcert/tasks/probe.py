@@ -6,6 +6,7 @@ tells whether a sigma is too large for a model, before anybody certifies with it
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
+from smoothcert._settings import NAMES
+from smoothcert._text_table import TextTable
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.device.runtime import blank
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
 from smoothcert.noises import Gaussian
@@ -37,6 +40,8 @@ SIGMAS = (0.12, 0.25, 0.5, 1.0)
 
 _FAST_START = {"batch": 64, "compile": "none"}
 """Settings with which a probe begins at once."""
+_BAR = 24
+"""Characters of the bar that shows an accuracy of 100%."""
 _KEPT = 0.75
 """Noise is too large for a model that keeps less than this share of its accuracy above chance."""
 _ALPHA = 0.05
@@ -88,6 +93,8 @@ class Probe:
             largest one.
         seconds: How long the probe took, without loading.
         denoiser: The name of the denoiser in front of the classifier, if there is one.
+        samples: The samples per input of the certificates that an estimate is about.
+        shape: The shape of an input. That of a row of a table has one number.
     """
 
     model: str
@@ -100,6 +107,51 @@ class Probe:
     dtype: str
     seconds: float
     denoiser: str | None = None
+    samples: int = 100_000
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        tables = [self._measured()]
+        if self.levels[-1].estimated is not None:
+            tables.append(self._estimated())
+        return "\n".join([*map(str, tables), self.reading])
+
+    def _measured(self) -> TextTable:
+        """How often the model is right on noisy inputs."""
+        can_draw = (sys.stdout.encoding or "").lower().startswith("utf")
+        full, empty = "█░" if can_draw else "#."
+        rows = []
+        for level in self.levels:
+            bar = (full * round(level.accuracy * _BAR)).ljust(_BAR, empty)
+            name = f"{level.sigma:g}" if level.sigma else "no noise"
+            rows.append([name, f"{level.accuracy:.1%}", bar, f"{level.majority:.1%}"])
+        inputs = f"{number_of(self.inputs, 'input')} of {self.data}"
+        return TextTable(
+            f"{self.classifier} on {inputs}, {self.copies} noisy copies each",
+            ["sigma", "noisy copies right", "", "majority right"],
+            rows,
+        )
+
+    def _estimated(self) -> TextTable:
+        """What certificates would show, by sigma and radius."""
+        rows = []
+        radii: list[float] = []
+        caption = None
+        for level in self.levels:
+            if level.estimated is None:
+                continue
+            radii = list(level.estimated)
+            shares = ["beyond reach" if x is None else f"{x:.1%}" for x in level.estimated.values()]
+            rows.append([f"{level.sigma:g}", *shares])
+            if None in level.estimated.values():
+                caption = f"Beyond reach: no votes of {self.samples:,} samples prove this radius."
+        would = f"What {self.samples:,} samples per input would certify, estimated."
+        return TextTable(
+            f"{would} These are not certificates.",
+            ["sigma", *(f"about, at {radius:g}" for radius in radii)],
+            rows,
+            caption=caption,
+        )
 
     @property
     def classifier(self) -> str:
@@ -155,6 +207,8 @@ class Probe:
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
         ways = ["put a denoiser in front of it", "train it with noise"]
+        if len(self.shape) == 1:
+            ways[0] = "scale the columns, because one sigma is for all of them"
         if self.denoiser is not None:
             ways = ["use a better denoiser", "fine-tune the model behind it"]
         if smaller:
@@ -236,6 +290,7 @@ def probe(
             "a probe chooses the noise itself: give {sigmas}",
             sigmas=setting("sigmas"),
         )
+    _check.names("probe", settings, ("sigmas", "radii", *NAMES))
     front = settings.pop("denoiser", None)
     if front is not None:
         front = load_denoiser(front, stochastic=settings.get("stochastic", False))
@@ -248,10 +303,11 @@ def probe(
     else:
         radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data)
-    if ids is None and skip is None and len(dataset):
-        # From all parts of the data, which may be sorted by class.
-        ids = evenly(len(dataset), _check.whole("limit", limit, least=1)).tolist()
+    limit = _check.whole("limit", limit, least=1)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+    if ids is None and skip is None:
+        # From all parts of the data, which may be sorted by class.
+        chosen = evenly(len(dataset), limit).tolist()
     start = time.perf_counter()
 
     def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
@@ -280,6 +336,8 @@ def probe(
         dtype=subject.runtime.dtype,
         seconds=time.perf_counter() - start,
         denoiser=None if front is None else front.name,
+        samples=samples,
+        shape=tuple(subject.example.shape),
     )
 
 

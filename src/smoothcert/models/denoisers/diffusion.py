@@ -153,13 +153,12 @@ def load(folder: str) -> DiffusionDenoiser:
             denoiser=spec,
             folder=folder,
         )
-    reason = _why_not_a_denoiser(place, _read(place / "config.json"))
-    if reason is not None:
+    if not _is_plain_model(place, _read(place / "config.json")):
         raise InvalidInput(
             "unfit-diffusion-model",
-            "{denoiser} cannot be a denoiser: {reason}; use a diffusion model of images alone",
+            "{denoiser} cannot be a denoiser: it must be a UNet2DModel that estimates images in "
+            "[-1, 1] (not latents), is variance-preserving and is not told the class of the image",
             denoiser=spec,
-            reason=reason,
         )
     with needs("diffusers", what=spec):
         from diffusers import DDPMScheduler, UNet2DModel
@@ -192,21 +191,17 @@ def _folder_with(file: str, *folders: Path) -> Path | None:
     return next((folder for folder in folders if (folder / file).is_file()), None)
 
 
-def _why_not_a_denoiser(place: Path, config: dict[str, Any]) -> str | None:
-    """Why a model of diffusers does not estimate clean images in [-1, 1], in words."""
+def _is_plain_model(place: Path, config: dict[str, Any]) -> bool:
+    """Whether a model of diffusers estimates clean images in [-1, 1], from noisy ones alone."""
     here = place.absolute()
     pipeline = here.parent if here.name == "unet" else here
-    kind = config.get("_class_name")
-    if kind != "UNet2DModel":
-        return f"it is a {kind}, not a UNet2DModel"
-    if config.get("class_embed_type") or config.get("num_class_embeds"):
-        return "it needs the class of the image"
-    is_fourier = config.get("time_embedding_type", "positional") == "fourier"
-    if is_fourier or config.get("center_input_sample"):
-        return "it is not variance-preserving, for images in [-1, 1]"
-    if (pipeline / "vae").is_dir() or (pipeline / "vqvae").is_dir():
-        return "it is a latent diffusion model"
-    return None
+    needs_more = ("class_embed_type", "num_class_embeds", "center_input_sample")
+    return (
+        config.get("_class_name") == "UNet2DModel"
+        and config.get("time_embedding_type") != "fourier"
+        and not any(config.get(key) for key in needs_more)
+        and not any((pipeline / part).is_dir() for part in ("vae", "vqvae"))
+    )
 
 
 def _schedule(spec: str, place: Path, scheduler: Path) -> dict[str, Any]:
