@@ -10,7 +10,7 @@ from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.results import Results
 
-_PAGE = "docs/comparable.md says which numbers compare"
+_PAGE = "the page 'comparable' of the documentation says which numbers compare"
 
 
 def not_comparable(runs: Sequence[Results]) -> list[str]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, number_of, setting, warn
@@ -89,6 +90,7 @@ def attack(
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
             `audit`.
     """
+    _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
     search = _Search(
         norm=_checked_norm(run, norm),

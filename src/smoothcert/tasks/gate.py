@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from smoothcert import _check
 from smoothcert._files import read_toml
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
@@ -178,6 +179,7 @@ def gate(
             the policy's folder.
         **places: Where model and data are now, for the audit. See `audit`.
     """
+    _check.names("gate", places, PLACE_NAMES)
     folder = Path()
     if not isinstance(policy, Mapping):
         folder = Path(policy).parent
