@@ -82,7 +82,7 @@ def test_contrast_multiplies_and_brightness_is_added_before():
         (Blur(3.0), lambda p: -3 * np.log1p(-p)),
         (Contrast(0.3), lambda p: np.exp(0.3 * ndtri(p))),
     ],
-    ids=str,
+    ids=["blur", "contrast"],
 )
 def test_parameters_are_drawn_by_their_law(noise, law):
     # The second cosine coefficient of two pixels is multiplied by exp(-a), a mean by the contrast.

@@ -115,6 +115,13 @@ class Runtime:
         return torch.device(self.device)
 
     @property
+    def device_here(self) -> torch.device:
+        """The device, or the CPU where only workers have a GPU."""
+        if self.torch_device.type == "cuda" and not torch.cuda.is_available():
+            return torch.device("cpu")
+        return self.torch_device
+
+    @property
     def prefers_grid(self) -> bool:
         """Whether noise on a grid costs little: on a CPU, it can cost a third of the speed."""
         return self.torch_device.type == "cuda"

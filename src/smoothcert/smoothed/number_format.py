@@ -135,10 +135,8 @@ def _compared(
 
     There are as many copies as two seconds allow.
     """
+    runtime = replace(runtime, device=str(runtime.device_here))
     on_cuda = runtime.torch_device.type == "cuda"
-    if on_cuda and not torch.cuda.is_available():  # the workers have the device
-        runtime = replace(runtime, device="cpu")
-        on_cuda = False
     shape = noise.draw.output_shape(tuple(inputs[0].shape))
     exact_runtime = replace(runtime, dtype="float32")
     reduced = LabelClassifier(place(module, runtime, shape), classes).eval()

@@ -228,6 +228,14 @@ class Subject(Settings):
         wants_grid = exact or runtime.prefers_grid
         noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
         check_shape(classifier, noise, tuple(example.shape), dataset.name, self._fit)
+        if self._denoiser is not None:
+            check_estimates(
+                self._denoiser,
+                example,
+                noise.deviation,
+                device=runtime.device_here,
+                stochastic=self.stochastic,
+            )
         comparison = ""
         if dtype == "auto":
             inputs = _first_inputs(dataset, ids)
@@ -285,7 +293,6 @@ class Subject(Settings):
             model = as_classifier(model, classes=self.classes, example=noisy)
             model = locally_smoothed(model, _local_noises(local, noisy_shape), local)
         if self._denoiser is not None:
-            check_estimates(self._denoiser, example, noise.deviation, stochastic=self.stochastic)
             model = as_classifier(model, classes=self.classes, example=example)
             model = denoised(model, self._denoiser, noise)
         return as_classifier(model, classes=self.classes, example=noisy, stochastic=self.stochastic)
@@ -504,6 +511,10 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
     copies = Segment(0, 0, 0, len(noises))
     stream.write(noises, torch.zeros((1, *shape)), [copies], torch.empty(0))
     return noises
+
+
+# Users call `Smoothed`. Python names this in its error about an unknown argument.
+Subject.__init__.__qualname__ = "Smoothed"
 
 
 def _name_of(model: object) -> str:

@@ -261,7 +261,9 @@ def check_noise(denoiser: Denoiser, noise: Noise) -> None:
 
 
 @torch.inference_mode()
-def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: bool) -> None:
+def check_estimates(
+    denoiser: Denoiser, x: Tensor, sigma: float, *, device: torch.device, stochastic: bool
+) -> None:
     """Refuse a denoiser for other shapes, one that fails, or one that depends on chance or batch.
 
     The check of the classifier is not enough: a small random change often leaves all of its few
@@ -281,13 +283,13 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
     noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     # A copy in evaluation mode. The check of the classifier refuses training mode later, and says
     # what to do.
-    module = copy.deepcopy(denoiser.at(sigma))
+    module = copy.deepcopy(denoiser.at(sigma)).to(device)
     evaluation_mode(module)
 
     def estimates(batch: Tensor) -> Tensor:
         what = f"the denoiser {denoiser.name}"
         kind = "a batch like the one that it gets,"
-        return floats(module, batch, tuple(batch.shape), what=what, kind=kind)
+        return floats(module, batch.to(device), tuple(batch.shape), what=what, kind=kind).cpu()
 
     # The same neighbour detects random numbers, the others detect statistics of the batch, such as
     # its maximum. All batches have the same shape, because another one may use other kernels, which
