@@ -110,3 +110,23 @@ def test_a_warning_points_at_the_line_of_the_caller():
         sc.certify(smoothed, np.array([[3.0, 0.0]]), protocol="iss", samples=100)
     assert len(told) >= 3
     assert {Path(warning.filename).name for warning in told} == {here}
+
+
+def test_an_unknown_argument_names_itself_and_the_function():
+    model = torch.nn.Linear(2, 2).eval()
+    data = (np.zeros((4, 2)), [0, 1, 0, 1])
+    calls = {
+        "certify": lambda **wrong: sc.certify(model, data, sigma=0.5, **wrong),
+        "forecast": lambda **wrong: sc.forecast(model, data, sigma=0.5, **wrong),
+        "probe": lambda **wrong: sc.probe(model, data, **wrong),
+        "compare": lambda **wrong: sc.compare(model, model, data, radius=0, out="x", **wrong),
+        "audit": lambda **wrong: sc.audit("run", **wrong),
+        "attack": lambda **wrong: sc.attack("run", **wrong),
+        "explain": lambda **wrong: sc.explain("run", [0], **wrong),
+        "gate": lambda **wrong: sc.gate("run", {"inputs": 1}, **wrong),
+    }
+    for function, call in calls.items():
+        with refused("unknown-argument", function=function, name="colour"):
+            call(colour="red")
+    with pytest.raises(TypeError, match=r"Smoothed\(\) got an unexpected keyword argument 'sgima'"):
+        sc.Smoothed(model, sgima=0.5)

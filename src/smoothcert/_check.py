@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, did_you_mean
 
 NO_CLASS = -1
 """Stands for "no class": an abstention among predictions, an unknown label among labels."""
@@ -187,6 +187,26 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
             allowed=", ".join(map(str, allowed)),
         )
     return value
+
+
+def names(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an argument that a function does not have.
+
+    Args:
+        function: The function that the user called.
+        given: The names of the arguments.
+        known: The names that it takes.
+    """
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise InvalidInput(
+                "unknown-argument",
+                "{function}() has no argument {name}={hint}",
+                function=function,
+                name=name,
+                hint=did_you_mean(name, known),
+            )
 
 
 def fields(config: object, check: Callable[..., Any], *names: str, **limits: float) -> None:

@@ -106,6 +106,8 @@ class Settings:
 
 NAMES = tuple(setting.name for setting in fields(Settings))
 """The names of all settings."""
+PLACE_NAMES = ("model", "weights", "denoiser", "data")
+"""What of a run is given again if it has moved."""
 DEFAULTS = {setting.name: setting.default for setting in fields(Settings)}
 """Their defaults."""
 OPTIONS = {

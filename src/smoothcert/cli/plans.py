@@ -192,7 +192,7 @@ def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     formats = {
         "average samples": ("samples", ",.0f"),
         "saved": ("saved", ".1%"),
-        "ACR": ("acr", ".3f"),
+        "ACR": ("acr", ""),
         "MAD": ("mad", ".3f"),
         "not certified" if plan.known_labels else "abstained": ("abstained", ".1%"),
     }
@@ -201,5 +201,14 @@ def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     rows = []
     for title, (key, digits) in formats.items():
         values = [column[key] for column in columns]
-        rows.append([title, *("-" if x is None else format(x, digits) for x in values)])
+        rows.append([title, *(_figure(x, digits) for x in values)])
     return rows
+
+
+def _figure(value: float | None, digits: str) -> str:
+    """A figure of a replay. Average radii are rounded down, as everywhere."""
+    from smoothcert.statistics.metrics import round_down
+
+    if value is None:
+        return "-"
+    return format(value, digits) if digits else round_down(value)

@@ -24,7 +24,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from smoothcert._agreement import Outputs, in_full_batch, repeats, with_other_neighbours
 from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
+from smoothcert.errors import (
+    InvalidInput,
+    ModelFailed,
+    SmoothcertError,
+    either,
+    first_line,
+    setting,
+)
 from smoothcert.models.base import Network, copied
 from smoothcert.models.logits import described, find_logits, other_task
 from smoothcert.models.seeded import SeededRows, unseeded
@@ -265,7 +272,8 @@ def _hint(x: Tensor, reason: str) -> str:
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
     if x.ndim == 2 and _OTHER_SHAPE.search(reason):
-        return f"; if a column of labels is among the inputs, give it as {setting('labels')}"
+        labels = either("labels=", "y of the .npz file")
+        return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
         fits = f"{setting('resize', 'SIZE')} and {setting('channels', '3')}"
         return f"; if it takes pictures of another size, or in colour: {fits}"

@@ -279,6 +279,8 @@ def compare_runs(
     alpha = 1 - _check.confidence("confidence", confidence)
     a, b = distinct_names([read_results(a), read_results(b)])
     check_comparable(a, b)
+    a = a.without_copies()
+    b = b.without_copies()
     common = np.intersect1d(a.id, b.id)
     notes = tuple(_notes(a, b, len(common)))
     anytime = any(r.manifest is not None and r.manifest.until_clear for r in (a, b))
@@ -448,8 +450,8 @@ def _check_same_effort(a: Results, b: Results) -> None:
     if a.certified_by is None or b.certified_by is None:
         return
     for name in ("alpha", "samples", "bound"):
-        of_a = _asked_for(a, name)
-        of_b = _asked_for(b, name)
+        of_a = getattr(a.requested_plan, name)
+        of_b = getattr(b.requested_plan, name)
         if of_a != of_b:
             raise _refusal(
                 "other-plan",
@@ -465,20 +467,13 @@ def _check_same_effort(a: Results, b: Results) -> None:
             )
 
 
-def _asked_for(results: Results, name: str) -> Any:
-    """A setting of the plan that was asked for. A budget may lower the ceiling."""
-    if results.manifest is None or results.manifest.budget is None:
-        return getattr(results.certified_by, name)
-    return getattr(results.manifest.requested_plan, name)
-
-
 def _notes_on_run(run: Results) -> Iterator[str]:
     if run.left_out:
         yield f"{run.name}: {run.left_out_in_words}; nothing is known about these."
     if run.manifest is not None and run.manifest.copies:
         yield (
-            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, so "
-            "intervals are too narrow."
+            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, and do not "
+            "count."
         )
     rough = caveat_of_budget(run)
     if rough is not None:

@@ -152,6 +152,15 @@ class Results:
         columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
         return replace(self, **columns)
 
+    def without_copies(self) -> Self:
+        """The results with every input once: copies of an input say nothing more about others."""
+        if self.manifest is None or not self.manifest.copies:
+            return self
+        copies = self.manifest.copies
+        ids = tuple(id for id in self.manifest.ids if id not in set(copies))
+        distinct = self.only(~np.isin(self.id, copies))
+        return replace(distinct, manifest=replace(self.manifest, ids=ids))
+
     def __len__(self) -> int:
         return len(self.id)
 
@@ -252,14 +261,19 @@ class Results:
         """The plan behind the certificates: `plan`, or the first one of a combined plan."""
         return None if self.plan is None else self.plan.primary
 
+    @property
+    def requested_plan(self) -> Plan | None:
+        """The plan that was asked for. A budget may lower the ceiling of `certified_by`."""
+        if self.manifest is None or self.manifest.budget is None:
+            return self.certified_by
+        return self.manifest.requested_plan
+
     @cached_property
     def largest_radius(self) -> float | None:
         """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
-        plan = self.certified_by
+        plan = self.requested_plan
         if plan is None or self.noise is None:
             return None
-        if self.manifest is not None and self.manifest.budget is not None:
-            plan = self.manifest.requested_plan
         if plan.radii is not None:
             return max(plan.radii)
         radius = unanimous(plan, self.noise).proof().radius

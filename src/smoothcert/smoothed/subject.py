@@ -513,6 +513,10 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
     return noises
 
 
+# Users call `Smoothed`. Python names this in its error about an unknown argument.
+Subject.__init__.__qualname__ = "Smoothed"
+
+
 def _name_of(model: object) -> str:
     return getattr(model, "__name__", type(model).__name__)
 

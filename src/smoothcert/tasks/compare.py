@@ -45,7 +45,8 @@ def compare(
         if models:
             raise InvalidInput(
                 "settings-of-models",
-                "to compare models, give {data} as well; runs need no such settings",
+                "{names} is for models, which need {data} as well",
+                names=" and ".join(setting(name) for name in models),
                 data=setting("data"),
             )
         return compare_runs(a, b, radius=radius, **about)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert import _check
 from smoothcert._files import write_output
+from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime
 from smoothcert.device.setup import Say
@@ -83,6 +85,7 @@ def compare_models(
         on_part: Called with the comparison so far whenever inputs were added.
         **settings: The settings of `Smoothed`, such as `sigma=`, for models that are not one.
     """
+    _check.names("compare", settings, NAMES)
     if settings.get("weights") is not None:
         raise InvalidInput(
             "weights-for-both",

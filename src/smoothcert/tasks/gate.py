@@ -6,7 +6,7 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from smoothcert import _check
 from smoothcert._files import read_toml
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
@@ -178,6 +179,7 @@ def gate(
             the policy's folder.
         **places: Where model and data are now, for the audit. See `audit`.
     """
+    _check.names("gate", places, PLACE_NAMES)
     folder = Path()
     if not isinstance(policy, Mapping):
         folder = Path(policy).parent
@@ -189,7 +191,7 @@ def gate(
     run = open_run(run)
     check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
-    subject = _Subject(_without_copies(run), confidence, baseline, places)
+    subject = _Subject(run.without_copies(), confidence, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
@@ -222,15 +224,6 @@ def _completeness(run: Run) -> Iterator[Rule]:
     if run.left_out:
         reason = f"{number_of(run.left_out, 'input')} could not be read"
         yield Rule("no input was left out", "undecided", reason)
-
-
-def _without_copies(run: Run) -> Run:
-    """The run with every input once: copies of an input say nothing more about others."""
-    copies = run.manifest.copies
-    if not copies:
-        return run
-    ids = tuple(id for id in run.manifest.ids if id not in set(copies))
-    return replace(run.only(~np.isin(run.id, copies)), manifest=replace(run.manifest, ids=ids))
 
 
 def _inputs(subject: _Subject, value: Any) -> Iterator[Rule]:

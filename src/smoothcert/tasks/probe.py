@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
+from smoothcert._settings import NAMES
 from smoothcert._text_table import TextTable
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.device.runtime import blank
@@ -289,6 +290,7 @@ def probe(
             "a probe chooses the noise itself: give {sigmas}",
             sigmas=setting("sigmas"),
         )
+    _check.names("probe", settings, ("sigmas", "radii", *NAMES))
     front = settings.pop("denoiser", None)
     if front is not None:
         front = load_denoiser(front, stochastic=settings.get("stochastic", False))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
+from smoothcert import _check
 from smoothcert._registry import check_recordable
 from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
-from smoothcert.errors import InvalidInput, did_you_mean, either, setting
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
@@ -82,7 +83,7 @@ class Request:
         **settings: Any,
     ) -> Request:
         """The request, from the arguments of `certify`."""
-        check_names(function, settings, (*PLAN_NAMES, *NAMES))
+        _check.names(function, settings, (*PLAN_NAMES, *NAMES))
         of_plan = PlanSettings(
             **{name: settings.pop(name) for name in PLAN_NAMES if name in settings}
         )
@@ -191,25 +192,6 @@ class Request:
             shard=self.shard,
             circumstances={"comparison": subject.comparison} if subject.comparison else {},
         )
-
-
-def check_names(function: str, settings: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse an argument that a function does not have.
-
-    Args:
-        function: The function that the user called.
-        settings: The names of the arguments.
-        known: The names that it takes.
-    """
-    for name in settings:
-        if name not in known:
-            raise InvalidInput(
-                "unknown-argument",
-                "{function}() has no argument {name}={hint}",
-                function=function,
-                name=name,
-                hint=did_you_mean(name, known),
-            )
 
 
 def _check_no_plan(plan: Plan | None, settings: PlanSettings) -> None:
