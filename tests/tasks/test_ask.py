@@ -106,6 +106,13 @@ def test_answers_are_results_of_groups_that_stand_for_classes(run):
     assert ask(run, top=2).radius.sum() > run.radius.sum()
 
 
+def test_a_table_does_not_take_answers_to_other_questions_for_other_inputs(run):
+    levels = sc.ask(run, groups=GROUPS, finest=True, radii=[0.25])
+    [line] = [text for text in sc.table(levels).legend("*") if text.startswith("not to be")]
+    assert "differ in the question" in line
+    assert "inputs" not in line
+
+
 def test_the_finest_answer_has_results_for_each_level(run):
     answers = ask(run, groups=LEVELS, finest=True)
     assert [one.name for one in answers] == ["run: side", "run: third", "run: class"]
