@@ -35,7 +35,8 @@
   let rows = [], selected = [], drawn = 0, sort = ["id", 1], visible = [];
 
   function className(index) {
-    return index < 0 ? "-" : data.classes[index] === undefined ? String(index) : `${index} ${data.classes[index]}`;
+    const names = data.runs[run ? run.value : 0].groups || data.classes;
+    return index < 0 ? "-" : names[index] === undefined ? String(index) : `${index} ${names[index]}`;
   }
 
   function share(value) {

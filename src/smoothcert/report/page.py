@@ -281,6 +281,7 @@ def environment() -> Environment:
         "number": "{:g}".format,
         "p_reached_by": p_reached_by,
         "promise": promise,
+        "question_of": question_of,
         "share": "{:.1%}".format,
         "shortfall": shortfall,
         "uncertified": uncertified,
@@ -300,8 +301,10 @@ def _certificates(run: Results, most: int) -> dict[str, Any]:
     if np.isfinite(run.upper).any():  # without bounds on other classes, p tells enough
         columns["lower"] = _plain(run.lower[kept], _rounded_down)
         columns["upper"] = _plain(run.upper[kept], lambda bound: -_rounded_down(-bound))
+    groups = None if run.manifest is None else run.manifest.groups
     return {
         "name": run.name,
+        "groups": None if groups is None else list(groups.names),
         "inputs": len(run),
         "uncertified": uncertified(run),
         "known_labels": run.known_labels,
