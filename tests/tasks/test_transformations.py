@@ -115,3 +115,12 @@ def test_other_plans_do_not_certify_transformations():
             limit=2,
             device="cpu",
         )
+
+
+def test_attacks_find_no_amount_within_a_certificate_and_break_radii_times_three(turned_run):
+    found = sc.attack(turned_run, steps=12, samples=2_000)
+    assert found.norm == "rotation (degrees)"
+    assert not len(found.broken)
+    assert np.isfinite(found.distance).any()
+    claimed = found.certified & (found.distance <= 3 * found.radius)
+    assert claimed.any()  # 15 degrees are claimed, and a smaller angle alters the answer

@@ -34,6 +34,7 @@ from scipy.special import ndtri
 
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.noises.transformed import Transformed
 from smoothcert.plans.base import Proof
 from smoothcert.plans.coverage import Coverage
@@ -205,7 +206,7 @@ class Walk(DecidingPlan):
             )
         return self
 
-    def init(self, noise: Noise, chosen: Any = None) -> State:
+    def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(noise, chosen, more=self.pilot or _SCOUTS)
 
     def update(self, state: State, votes: Votes) -> State:
@@ -486,7 +487,7 @@ def _with_bets(states: Sequence[State]) -> list[State]:
     ]
 
 
-def _aims(noise: Noise, own: Any, rival: Any) -> Any:
+def _aims(noise: Noise, own: Any, rival: Numbers) -> Numbers:
     """The margins for which a walk needs fewest samples, if votes have these shares."""
     assert isinstance(noise, Transformed)
     radius = _AIM * noise.noise.radius_between(own, np.minimum(rival, 1 - own))
