@@ -7,7 +7,10 @@ import smoothcert as sc
 from smoothcert.transformations.margins import margins
 from smoothcert.transformations.pictures import transform
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here"),
+]
 
 
 @pytest.mark.parametrize("kind", [sc.Rotation, sc.Zoom])
