@@ -138,6 +138,14 @@ def test_every_export_says_what_was_asked_and_at_which_alpha(run, tmp_path, endi
     assert "1 - 0.011" in question_of(read)
 
 
+def test_a_format_that_cannot_say_what_was_asked_refuses_and_a_card_says_it(run):
+    side = ask(run, groups=GROUPS)
+    for format in ("cohen", "sok"):
+        with refused("format-of-classes", format=format):
+            write_results(side, format=format)
+    assert "group: left, right" in write_results(side, format="card").decode()
+
+
 def test_the_run_records_its_questions_and_the_same_one_stays_one(run):
     assert "question 1" in question_of(ask(run, top=2))
     second = question_of(ask(run, groups=GROUPS))

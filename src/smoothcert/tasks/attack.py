@@ -95,6 +95,13 @@ def attack(
     """
     _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
+    if run.plan.top > 1:
+        raise InvalidInput(
+            "no-attack-on-top",
+            "attacks alter the class, and {run} says that it stays among the top {top}",
+            run=run.path,
+            top=run.plan.top,
+        )
     search = _Search(
         norm=_checked_norm(run, norm),
         steps=_check.whole("steps", steps, least=1),
