@@ -245,7 +245,7 @@ def floats(
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
-    if output.ndim == 4:
+    if output.ndim == 4 and output.shape[1] > 1:
         return other_task(f"a map of {output.shape[1]} classes", "segmentation")
     if output.ndim == 3 and not output.is_floating_point():
         return other_task("a map of classes", "segmentation")
