@@ -55,6 +55,18 @@ def _trained(
     return Experiment(name, "commands.chain", minutes, needs, settings)
 
 
+def _walked(
+    name: str, label: str, needs: str, options: str, radii: list[float], *before: str
+) -> Experiment:
+    """Certify transformed pictures up to some amounts."""
+    decided = ",".join(f"{radius:g}" for radius in radii)
+    certify = f"certify {options} --radii {decided} --known-labels --out {{work}}/run"
+    settings = {"steps": [*before, certify], "rows": {label: "run"}, "radii": radii}
+    return Experiment(name, "commands.chain", 5, needs, settings)
+
+
+CIFAR10 = "--data cifar10:{data}"
+TURNED = "{weights}/rotation-0.10.safetensors"
 BOARD_RADII = {
     0.25: [0, 0.25, 0.5, 0.75],
     0.5: [0, 0.5, 1.0, 1.5],
@@ -384,6 +396,38 @@ EXPERIMENTS = [
             ("contrast:0.3", "--bound runner-up", [0, 0.1, 0.2232]),
             ("contrast-brightness:0.3", "", [0, 0.1, 0.2232]),
         )
+    ),
+    # Rotations and zooms: walks over cells of turned and zoomed pictures.
+    _walked(
+        "transformations-fashion",
+        "±5 degrees, Fashion-MNIST",
+        "",
+        "--model fashion-cnn --data fashion-mnist --sigma 0.25 --transform rotation --device cpu",
+        [2, 5],
+    ),
+    _walked(
+        "transformations-rotation-10",
+        "±10 degrees",
+        "gpu data weights",
+        f"--weights {TURNED} --skip 20 {CIFAR10} --sigma 0.1 --transform rotation",
+        [5, 10],
+    ),
+    _walked(
+        "transformations-rotation-30",
+        "±30 degrees",
+        "gpu data weights",
+        f"--weights {TURNED} --skip 20 {CIFAR10} --sigma 0.1 --transform rotation --samples 500000",
+        [10, 20, 30],
+    ),
+    _walked(
+        "transformations-zoom-20",
+        "±20 percent",
+        "gpu data",
+        f"--weights {{work}}/trained/weights.safetensors --skip 20 {CIFAR10} --sigma 0.1 "
+        "--transform zoom --samples 200000",
+        [10, 20],
+        f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.1 --transform zoom --epochs 45 "
+        "--batch 1024 --lr 0.3 --schedule onecycle --out {work}/trained",
     ),
     # A model that never saw noise, behind a denoiser.
     Experiment(

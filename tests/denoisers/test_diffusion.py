@@ -280,5 +280,5 @@ def test_without_diffusers_the_error_says_what_to_install(folder, monkeypatch):
         return original(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(MissingExtra, match=r"\.\[diffusers\]"):
+    with pytest.raises(MissingExtra, match=r"smoothcert\[diffusers\]"):
         load_denoiser(f"hf:{folder}")

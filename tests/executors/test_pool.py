@@ -50,7 +50,7 @@ class Scripted(PoolExecutor):
         answer = self.answers.popleft() if self.answers else None
         looks = [Look(100, {1: 100}), Look(1000, {1: 1000})]
         finished = tuple(Certificate.from_votes(looks, plan=PLAN, noise=NOISE, id=id) for id in ids)
-        self.messages.append((worker, answer or Report(finished, (), Status(), 0.0)))
+        self.messages.append((worker, answer or Report(finished, (), Status())))
         self.in_flight.append(sum(other == worker for other, _ in self.messages))
 
     def receive(self, seconds):

@@ -16,11 +16,13 @@ from smoothcert.noises import Brightness, Gaussian, GridGaussian, Splitting, Tra
 from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
 from smoothcert.plans.coverage import Coverage, Simulated
 from smoothcert.report import write_report
-from smoothcert.report.page import environment
+from smoothcert.report.charts import finest_shares
+from smoothcert.report.page import environment, finest_of
 from smoothcert.runs.decline import largest_decline
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import table
+from smoothcert.tasks.ask import ask
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -511,3 +513,16 @@ def test_a_run_without_certificates_is_left_out_of_the_page(iss_run):
     with pytest.warns(UserWarning, match="left out, without certificates yet: begun"):
         page = render([iss_run, Results.from_certificates("begun", [])])
     assert "begun" not in page.partition('type="application/json"')[0]
+
+
+def test_the_page_of_finest_answers_has_one_band_and_the_answer_to_each_input(on_disk, tmp_path):
+    run = on_disk("levels", Fixed(1000, pilot=100), inputs=12)
+    levels = {"side": {"left": [0], "right": [1, 2]}}
+    answers = ask(run, groups=levels, finest=True, radii=[0.0, 0.25])
+    page = write_report(answers, tmp_path / "answers.html").read_text()
+    assert "finest-answers" in page
+    assert "question 1 to this run" in page
+    shares = finest_shares(answers, [0.0, 0.25])
+    assert shares.sum(axis=0) == pytest.approx(1)
+    assert finest_of(answers, 110, [0.0], None) == [("class 0", "class")]
+    assert finest_of(answers, 0, [0.25], None) == [("", "")]

@@ -106,6 +106,13 @@ def test_answers_are_results_of_groups_that_stand_for_classes(run):
     assert ask(run, top=2).radius.sum() > run.radius.sum()
 
 
+def test_a_table_does_not_take_answers_to_other_questions_for_other_inputs(run):
+    levels = sc.ask(run, groups=GROUPS, finest=True, radii=[0.25])
+    [line] = [text for text in sc.table(levels).legend("*") if text.startswith("not to be")]
+    assert "differ in the question" in line
+    assert "inputs" not in line
+
+
 def test_the_finest_answer_has_results_for_each_level(run):
     answers = ask(run, groups=LEVELS, finest=True)
     assert [one.name for one in answers] == ["run: side", "run: third", "run: class"]
@@ -129,6 +136,14 @@ def test_every_export_says_what_was_asked_and_at_which_alpha(run, tmp_path, endi
     assert [entry["alpha"] for entry in read.manifest.questions] == [0.001, 0.01]
     assert "finest of side, third, class at 0.1: question 2" in question_of(read)
     assert "1 - 0.011" in question_of(read)
+
+
+def test_a_format_that_cannot_say_what_was_asked_refuses_and_a_card_says_it(run):
+    side = ask(run, groups=GROUPS)
+    for format in ("cohen", "sok"):
+        with refused("format-of-classes", format=format):
+            write_results(side, format=format)
+    assert "group: left, right" in write_results(side, format="card").decode()
 
 
 def test_the_run_records_its_questions_and_the_same_one_stays_one(run):

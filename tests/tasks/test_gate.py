@@ -239,7 +239,22 @@ def test_copies_of_an_input_count_once(tmp_path):
     assert checked.outcome == "undecided"
     assert checked.rules[0].reason == "3 inputs, and 399 copies, which do not count"
     assert "66.7% of 3 inputs" in checked.rules[1].reason
-    assert any("399 inputs repeat others" in note for note in compare(run, run).notes)
+
+
+def test_copies_do_not_decide_a_comparison(tmp_path):
+    """One input that A certifies and B does not is no evidence, however often it is repeated."""
+
+    def model(limit):
+        return lambda x: torch.stack([limit - x[:, 0], x[:, 0] - limit], 1)
+
+    data = (np.full((40, 2), 0.62), np.ones(40, int))
+    settings = {"sigma": 0.25, "plan": Fixed(200), "device": "cpu", "progress": sc.Progress()}
+    a, b = (sc.certify(model(t), data, **settings, out=tmp_path / str(t)) for t in (0.5, 0.2))
+    found = compare(a, b, radius=0.2)
+    assert found.verdict == "undecided"
+    assert any("39 inputs repeat others" in note for note in found.notes)
+    assert not any(cell.best for row in sc.table([a, b], radii=[0.2]).cells for cell in row[-4:])
+    assert sc.recommend([a, b]).inputs == 1
 
 
 def test_a_first_policy_has_comments_and_the_run_passes_it(run, policy):

@@ -91,3 +91,15 @@ def test_without_any_vote_it_abstains():
 def test_what_cannot_be_is_refused(settings, code):
     with refused(code):
         smoothed().predict([[0.1]], **settings)
+
+
+def test_an_answer_falls_back_to_the_finest_group_that_is_settled():
+    def thirds(x):  # at 0.5, classes 0 to 2 have a third each, and class 3 nothing
+        edges = torch.tensor(0.5 + 0.25 * ndtri([1 / 3, 2 / 3, 1 - 1e-9]), dtype=torch.float32)
+        return torch.bucketize(x[:, 0].contiguous(), edges)
+
+    levels = {"kind": {"one": "0-2", "other": "3"}, "pair": {"low": "0,1"}}
+    inputs = np.array([[0.5], [0.02]], np.float32)
+    tie, clear = smoothed(thirds, 4).predict(inputs, samples=400, groups=levels)
+    assert (tie.prediction, tie.group) == (None, "low")
+    assert (clear.prediction, clear.group) == (0, None)

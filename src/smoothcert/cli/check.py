@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 
@@ -163,7 +164,7 @@ def gate(
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]
     few = " with so few inputs" if result.outcome == "undecided" else ""
     lines.append(f"{run}: {result.outcome}{few}")
-    lines.append(result.guaranteed)
+    lines.append(typer.style(result.guaranteed, bold=True))
     return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])
 
 

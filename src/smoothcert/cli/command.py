@@ -68,7 +68,7 @@ class Output:
             print(json.dumps(plain, indent=2, allow_nan=False))
         else:
             for part in self.shown:
-                print(part)
+                typer.echo(part)
         if self.code:
             raise typer.Exit(self.code)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,21 +73,12 @@ class WorkerStatus:
     """How far one worker is. Its executor keeps this up to date.
 
     Args:
-        since: When the worker was ready.
-        until: When the worker was lost or the run ended; None before that.
-        open: Inputs that the worker has.
-        sampling: Seconds in which the worker had something to sample.
+        finished: Inputs that the worker has finished.
+        lost: Whether the worker was lost.
     """
 
-    since: float = field(default_factory=time.perf_counter)
-    until: float | None = None
-    open: int = 0
-    sampling: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the worker was ready, up to its loss or the end of the run."""
-        return (self.until or time.perf_counter()) - self.since
+    finished: int = 0
+    lost: bool = False
 
 
 class Executor(ABC):

@@ -109,8 +109,6 @@ class PoolExecutor(Executor, Generic[Handle]):
                 self._handle_start_or_loss(worker, message)
                 if isinstance(message, Ready):
                     self._join(worker, self._records[worker])
-        for record in self._records.values():
-            record.until = time.perf_counter()
         if self._assignment.given_up:
             raise self._assignment.given_up
 
@@ -203,9 +201,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         if record.ready is None:
             return
         self._assignment.join(worker, record.ready.capacity)
-        record.until = None
         if record not in self._joined:
-            record.since = time.perf_counter()
             self._joined.append(record)
         self._send_inputs(worker, record)
 
@@ -217,7 +213,6 @@ class PoolExecutor(Executor, Generic[Handle]):
                 break
             self.send(worker, ids)
             record.calls += 1
-        record.open = self._assignment.open(worker)
 
     def _send_inputs_to_all(self) -> None:
         for worker, record in self._records.items():
@@ -248,7 +243,6 @@ class PoolExecutor(Executor, Generic[Handle]):
         record.finished += len(finished)
         record.spent += sum(certificate.samples for certificate in finished)
         record.last = report.status
-        record.sampling = report.sampling
         self._send_inputs(worker, record)
         return finished
 
@@ -268,8 +262,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._say(
             f"lost the worker on {place} ({error}); its {open} open inputs go to other workers"
         )
-        record.until = time.perf_counter()
-        record.open = 0
+        record.lost = True
         record.last = replace(
             record.last, opened=record.finished, committed=record.spent, counted=record.spent
         )
@@ -284,13 +277,11 @@ class _Record(WorkerStatus):
     Args:
         ready: Its first message, None before.
         calls: Calls in flight.
-        finished: Inputs that it has finished.
         spent: Samples of these inputs.
         last: Its last status.
     """
 
     ready: Ready | None = None
     calls: int = 0
-    finished: int = 0
     spent: int = 0
     last: Status = field(default_factory=Status)

@@ -55,13 +55,11 @@ class Report:
         finished: Certificates of the inputs that are finished.
         failed: Inputs that could not be read, and why.
         status: How far the worker is.
-        sampling: Seconds in which the worker had something to sample, since its start.
     """
 
     finished: tuple[Certificate, ...]
     failed: tuple[tuple[int, str], ...]
     status: Status
-    sampling: float
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,6 @@ class Worker:
         self._job = job
         self._local = LocalExecutor()
         self._queue: deque[int] = deque()
-        self._sampling = 0.0
         self._failure: Failed | None = None
         """What the next call reports, because the last one reported what was finished before."""
 
@@ -137,15 +134,13 @@ class Worker:
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
-        start = time.perf_counter()
         try:
             self._sample(engine, finished, failed)
         except Exception as error:
             self._failure = Failed.from_error(error)
             if not finished:
                 return self._failure
-        self._sampling += time.perf_counter() - start
-        return Report(tuple(finished), tuple(failed), self._local.status(), self._sampling)
+        return Report(tuple(finished), tuple(failed), self._local.status())
 
     def _sample(
         self, engine: Engine, finished: list[Certificate], failed: list[tuple[int, str]]

@@ -207,8 +207,17 @@ def _script_hash(module: torch.jit.ScriptModule) -> str:
     return digest.hexdigest()
 
 
+def _flat(value: Tensor) -> Tensor:
+    """The bytes of a tensor."""
+    return _dense(value.detach()).flatten().view(torch.uint8)
+
+
 def _bytes_of(content: Tensor) -> memoryview:
     return content.flatten().view(torch.uint8).numpy().data
+
+
+_SMALL_TENSOR = 2**20
+"""Numbers. Copying many small tensors from a GPU one by one takes longer than their content."""
 
 
 class _Snapshot(pickle.Pickler):
@@ -222,15 +231,24 @@ class _Snapshot(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.shared: list[object] = []
+        self._small: dict[torch.device, list[Tensor]] = {}
+
+    @property
+    def checksums(self) -> list[int]:
+        """The checksums of small tensors. All of a device are copied to the host at once."""
+        contents = [torch.cat(list(map(_flat, small))).cpu() for small in self._small.values()]
+        return [zlib.crc32(_bytes_of(content)) for content in contents]
 
     def persistent_id(self, value: Any) -> Any:
         """What is written instead of a value; None for the value itself."""
         if type(value) in _PLAIN or isinstance(value, nn.Module):
             return None
         if isinstance(value, Tensor):
-            content = _dense(value.detach()).cpu().contiguous()
-            checksum = zlib.crc32(_bytes_of(content))
-            return str(value.dtype), str(value.device), tuple(content.shape), checksum
+            about = str(value.dtype), str(value.device), tuple(value.shape)
+            if value.numel() <= _SMALL_TENSOR:
+                self._small.setdefault(value.device, []).append(value)
+                return about
+            return *about, zlib.crc32(_bytes_of(_flat(value).cpu()))
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return value.dtype.str, value.shape, zlib.crc32(np.ascontiguousarray(value).data)
         if isinstance(value, _SHARED_BY_COPIES):
@@ -253,7 +271,7 @@ class _Snapshot(pickle.Pickler):
         return NotImplemented
 
 
-def snapshot(*modules: nn.Module | None) -> tuple[bytes, list[object]]:
+def snapshot(*modules: nn.Module | None) -> tuple[bytes, list[object], list[int]]:
     """The state of modules, to notice changes of weights, buffers, hooks, modes and attributes.
 
     Two snapshots are equal if nothing has changed in between. A module with an attribute that
@@ -263,9 +281,10 @@ def snapshot(*modules: nn.Module | None) -> tuple[bytes, list[object]]:
     writer = _Snapshot(file)
     try:
         writer.dump(modules)
+        checksums = writer.checksums
     except Exception:  # attributes may be any objects
-        return b"", [object()]
-    return file.getvalue(), writer.shared
+        return b"", [object()], []
+    return file.getvalue(), writer.shared, checksums
 
 
 def evaluation_mode(module: nn.Module) -> None:

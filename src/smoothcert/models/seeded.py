@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +44,7 @@ class SeededRows(nn.Module):
     (True, True)
     """
 
-    def __init__(self, model: Callable[[Tensor], Any], *, classes: int | None = None) -> None:
+    def __init__(self, model: Network, *, classes: int | None = None) -> None:
         super().__init__()
         self.model = model
         self.classes = classes

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan, Proof
 from smoothcert.plans.betting_radii import BettingRadii
@@ -41,6 +42,7 @@ from smoothcert.plans.groups import Groups
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.plans.votes import ManyVotes
+from smoothcert.statistics.bounds import Array
 
 _ANSWERING = (Fixed, InputSpecific, AtRadii, BettingRadii, Exact)
 
@@ -191,7 +193,7 @@ def _stages(plan: Plan, noise: Noise, certificates: Sequence[Certificate]) -> li
     return stages
 
 
-def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Any:
+def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Numbers:
     """A state of bets in which every input is in its recorded stage."""
     progress = state.progress.copy()
     for place, of_looks in enumerate(stages):
@@ -200,7 +202,7 @@ def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Any:
     return state._replace(progress=progress)
 
 
-def _largest_below(radius: NDArray[np.float64], radii: Sequence[float]) -> NDArray[np.float64]:
+def _largest_below(radius: Array, radii: Sequence[float]) -> Array:
     """The largest of some radii that is below a proved radius; NaN if none is."""
     steps = np.array([np.nan, *radii])
     return steps[np.searchsorted(radii, np.where(np.isnan(radius), -1, radius), side="left")]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.noises.base import Numbers
+from smoothcert.noises.base import Numbers, Shape
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.votes import Cell, Look, ManyVotes
 from smoothcert.statistics.bounds import Counts
@@ -143,7 +143,7 @@ def follow(
     plan: Rule,
     noise: Noise,
     draw: Callable[[Counts], ManyVotes],
-    shape: tuple[int, ...],
+    shape: Shape,
     chosen: Numbers = None,
 ) -> Followed:
     """Follow a rule on many inputs to the end.
@@ -169,7 +169,7 @@ def follow(
     return Followed(state, spent)
 
 
-def told(plan: Rule, state: Any, votes: ManyVotes) -> Any:
+def told(plan: Rule, state: Any, votes: ManyVotes) -> Numbers:
     """The state of many inputs after one more look, whoever asked for it.
 
     An input without samples in this look keeps its state.

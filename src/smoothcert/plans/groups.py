@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
 from smoothcert.plans.votes import Look
+from smoothcert.statistics.bounds import Counts
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Groups:
             votes[self.of[c]] = votes.get(self.of[c], 0) + count
         return Look(look.samples, votes)
 
-    def sums(self, votes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sums(self, votes: Counts) -> Counts:
         """The same for arrays (..., classes), which become (..., groups)."""
         belongs = np.array(self.of)[:, None] == np.arange(len(self.names))
         return np.asarray(votes @ belongs.astype(np.int64))

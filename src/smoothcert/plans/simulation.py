@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.noises.base import Numbers
+from smoothcert.noises.base import Numbers, Shape
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.follow import Followed, follow, proved
 from smoothcert.plans.votes import ManyVotes
@@ -71,7 +71,7 @@ def simulate(
     plan: Rule,
     noise: Noise,
     p: Array,
-    shape: tuple[int, ...],
+    shape: Shape,
     rng: np.random.Generator,
     chosen: Numbers = None,
 ) -> Followed:

@@ -34,6 +34,7 @@ from scipy.special import ndtri
 
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
+from smoothcert.noises.base import Numbers
 from smoothcert.noises.transformed import Transformed
 from smoothcert.plans.base import Proof
 from smoothcert.plans.coverage import Coverage
@@ -61,6 +62,8 @@ _MEMORY = 100.0
 """At most so many earlier samples teach the first bet of a test."""
 _HORIZON = 0.2
 """A side is given up if a stretch of this share of the largest radius costs more than what is left."""
+_NARROWER = 0.7
+"""The cell after a failed one is narrower by this factor at least."""
 _SPARE = 1.1
 """A look has this many times the samples that its bets are expected to need."""
 _FEWEST = 12
@@ -89,6 +92,8 @@ class Side(NamedTuple):
     """The samples behind them."""
     failed: tuple[float, ...] = ()
     """The ends of cells beyond the front whose tests have failed."""
+    widest: float = inf
+    """The next cell is not wider than this. After a failure it gets narrower."""
     given_up: bool = False
 
     @property
@@ -201,7 +206,7 @@ class Walk(DecidingPlan):
             )
         return self
 
-    def init(self, noise: Noise, chosen: Any = None) -> State:
+    def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(noise, chosen, more=self.pilot or _SCOUTS)
 
     def update(self, state: State, votes: Votes) -> State:
@@ -243,14 +248,16 @@ class Walk(DecidingPlan):
 
     def _placed(self, state: State, look: Look) -> State:
         """The state with the margin of a new cell. The first look of all only teaches."""
-        if state.test is not None:
-            if look.margin is None:
-                return state
-            return state._replace(test=state.test._replace(margin=look.margin))
+        test = state.test
+        if test is not None and test.drawn:
+            return state
+        if look.margin is None:
+            raise InvalidInput("no-margin", "the first look at a cell must have its margin")
+        if test is not None:
+            return state._replace(test=test._replace(margin=look.margin))
         chosen = look.top if state.chosen is None else state.chosen
         if chosen is None:  # no sample had a vote
             return state
-        assert look.margin is not None
         cell = self.view(state)
         slope = look.margin / (cell.far - cell.near)
         side = Side(0.0, slope, dict(look.votes), look.samples)
@@ -278,7 +285,13 @@ class Walk(DecidingPlan):
         if not left or (self.give_up and lucky_price * side.slope * stretch > left):
             return _without_test(state, side._replace(given_up=True))
         if test.need > price * test.margin:
-            return _without_test(state, side._replace(failed=(*side.failed, test.end)))
+            width = test.end - side.front
+            failed = side._replace(
+                failed=(*side.failed, test.end),
+                widest=_NARROWER * width,
+                slope=test.margin / width,
+            )
+            return _without_test(state, failed)
         more = ceil(_SPARE * min(test.need, 2 * test.drawn))
         return state._replace(more=min(max(more, _FEWEST), left))
 
@@ -298,9 +311,10 @@ class Walk(DecidingPlan):
         side = state.sides[number]
         if side.front >= goal or state.spent >= self.most_samples:
             return state
-        aim = _aim(state, side)
-        end = floor((side.front + aim / side.slope) * _STEPS) / _STEPS
-        end = min(max(end, side.front + 1 / _STEPS), goal)
+        width = min(_aim(state, side) / side.slope, side.widest)
+        end = min(floor((side.front + width) * _STEPS) / _STEPS, goal)
+        if end <= side.front:  # the picture is too steep, or the class too weak
+            return state
         rivals = tuple(c for c in side.rivals if c != state.chosen)[:_GROUPS]
         level = sum(failed > side.front for failed in side.failed)
         wealth = np.zeros(len(rivals) + 1)
@@ -403,7 +417,8 @@ def _moved(state: State) -> State:
     side = state.sides[test.side]
     slope = test.margin / (test.end - side.front)
     failed = tuple(end for end in side.failed if end > test.end)
-    return _without_test(state, side._replace(front=test.end, slope=slope, failed=failed))
+    moved = Side(test.end, slope, side.votes, side.seen, failed)
+    return _without_test(state, moved)
 
 
 def _counted(state: State, look: Look) -> State:
@@ -472,7 +487,7 @@ def _with_bets(states: Sequence[State]) -> list[State]:
     ]
 
 
-def _aims(noise: Noise, own: Any, rival: Any) -> Any:
+def _aims(noise: Noise, own: Any, rival: Numbers) -> Numbers:
     """The margins for which a walk needs fewest samples, if votes have these shares."""
     assert isinstance(noise, Transformed)
     radius = _AIM * noise.noise.radius_between(own, np.minimum(rival, 1 - own))

@@ -78,6 +78,11 @@ def histogram(series: str, edges: Values, y: Values) -> Line:
 
 
 @dataclass(frozen=True, eq=False)
+class Bars(Layer):
+    """Parts of one band: a bar at each x, from `low` to `high`."""
+
+
+@dataclass(frozen=True, eq=False)
 class Points(Layer):
     """Marks, with their bands as vertical lines.
 

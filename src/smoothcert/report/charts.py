@@ -15,7 +15,7 @@ import numpy as np
 from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Plan
 from smoothcert.plans.expected import Expected, expected
-from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
+from smoothcert.report.chart import Axis, Bars, Chart, Line, Points, Values, histogram
 from smoothcert.report.wording import (
     acr_note,
     different_norms,
@@ -29,8 +29,10 @@ from smoothcert.report.wording import (
 )
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
+from smoothcert.runs.questions import level_of
 from smoothcert.runs.results import Results, share_above_band
 from smoothcert.runs.run import Run
+from smoothcert.statistics.metrics import certified_accuracy as certified_share
 from smoothcert.statistics.metrics import evenly, round_down
 
 _CURVE_POINTS = 151
@@ -296,6 +298,52 @@ def difference(comparison: Comparison, curve: Curve) -> Chart:
         ),
         f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than "
         f"chance, for the whole curve together, at {100 * confidence:g}%.",
+    )
+
+
+def finest_shares(levels: Sequence[Results], radii: Sequence[float]) -> Values:
+    """The share of inputs by their finest proved answer (answers, radii).
+
+    The first row is for those that have none, the next one for the coarsest level. Where labels
+    are known, only right answers count.
+
+    Args:
+        levels: The answers of each level, from coarse to fine.
+        radii: The radii.
+    """
+    reached = [np.ones(len(radii))]
+    for level in levels:
+        counts = level.correct if level.labelled else ~level.abstained
+        closed = level.decided_radii is not None
+        reached.append(certified_share(level.radius, counts, radii, closed=closed))
+    return np.abs(np.diff(reached, axis=0, append=0))
+
+
+def finest_answers(levels: Sequence[Results], radii: Sequence[float]) -> Chart:
+    """The share of inputs by their finest proved answer, as one band over the radii.
+
+    Args:
+        levels: The answers of each level, from coarse to fine.
+        radii: The radii.
+    """
+    shares = finest_shares(levels, radii)[:0:-1]  # from the classes, at the bottom, to the coarsest
+    high = np.cumsum(shares, axis=0)
+    places = np.array([f"{radius:g}" for radius in radii])
+    titles = [level_of(level) for level in reversed(levels)]
+    layers = [
+        Bars(title, places, share, top - share, top)
+        for title, share, top in zip(titles, shares, high, strict=True)
+    ]
+    right = "right " if any(level.labelled for level in levels) else ""
+    return Chart(
+        "finest-answers",
+        "The finest answer that is proved",
+        tuple(titles),
+        Axis(f"radius r{in_norm(levels)}"),
+        Axis("share of inputs", "percent"),
+        tuple(layers),
+        f"The share of inputs whose {right}answer no change smaller than r can alter, by the "
+        "finest answer that is proved. Above the band, nothing is.",
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,13 @@ from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
-from smoothcert.report.charts import certified_accuracy, charts, difference
+from smoothcert.report.charts import (
+    certified_accuracy,
+    charts,
+    difference,
+    finest_answers,
+    finest_shares,
+)
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import pictures_of, thumbnails
 from smoothcert.report.wording import (
@@ -40,9 +47,10 @@ from smoothcert.report.wording import (
 )
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.formats import Source, collect
+from smoothcert.runs.questions import are_levels, level_of, question_of
 from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
-from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
+from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by, usual_radii
 from smoothcert.runs.table import table
 from smoothcert.runs.words import all_together, duration, shortfall, what_to_deploy
 from smoothcert.statistics.group_sequential import default_looks
@@ -57,6 +65,8 @@ ROWS = 10_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
 POINTS = 6_000
 """Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
+_ANSWERS = 500
+"""Inputs whose finest answers a page lists; larger runs are thinned out evenly."""
 _COMPARED = 24
 """Pictures of inputs that only one of two runs certifies, at one radius."""
 _WHOLE_NUMBERS = ("id", "label", "prediction", "samples", "missing")
@@ -92,6 +102,8 @@ def write_report(
     if isinstance(results, Comparison):
         return _write_comparison(results, out, dataset)
     runs = collect(results)
+    if are_levels(runs):
+        return _write_answers(runs, out, radii, dataset)
     dataset = dataset_of([run.manifest for run in runs], dataset)
     data: dict[str, Any] = {
         "runs": [_certificates(run, ROWS // len(runs)) for run in runs],
@@ -113,6 +125,71 @@ def write_report(
         plans=grouped((run.plan, run.name) for run in runs if run.plan),
         guarantees=_guarantees(runs),
     )
+
+
+def _write_answers(
+    runs: Sequence[Results],
+    out: str | Path,
+    radii: Sequence[float] | None,
+    dataset: Dataset | None,
+) -> Path:
+    """Write the page about the finest answers: one band, and the answer to each input."""
+    levels = sorted(runs, key=_groups_of)
+    radii = sorted(radii or usual_radii(levels))
+    dataset = dataset_of([run.manifest for run in levels], dataset)
+    kept = levels[-1].id[evenly(len(levels[-1]), _ANSWERS)].tolist()
+    class_names = None if dataset is None else dataset.class_names
+    return write_page(
+        out,
+        "finest.html",
+        levels,
+        [finest_answers(levels, radii)],
+        names=["nothing", *map(level_of, levels)][::-1],
+        shares=finest_shares(levels, radii)[::-1].tolist(),
+        radii=radii,
+        answers={id: finest_of(levels, id, radii, class_names) for id in kept},
+        labels=dict(zip(levels[-1].id.tolist(), levels[-1].label.tolist(), strict=True)),
+        pictures={} if dataset is None else pictures_of(dataset, levels, kept),
+        class_names=class_names,
+        question=question_of(levels[0]),
+        all_inputs=len(levels[0]),
+    )
+
+
+def _groups_of(results: Results) -> float:
+    """How fine a level is: its number of groups, or infinity for classes."""
+    groups = None if results.manifest is None else results.manifest.groups
+    return inf if groups is None else groups.count
+
+
+def finest_of(
+    levels: Sequence[Results],
+    id: int,
+    radii: Sequence[float],
+    class_names: Sequence[str] | None,
+) -> list[tuple[str, str]]:
+    """The finest proved answer to an input at each radius, and its level; both empty for none.
+
+    Args:
+        levels: The answers of each level, from coarse to fine.
+        id: The number of the input.
+        radii: The radii.
+        class_names: The names of the classes, if they are known.
+    """
+    shown = []
+    for radius in radii:
+        answer = ("", "")
+        for level in levels:
+            place = int(np.flatnonzero(level.id == id)[0])
+            reached = level.radius[place] >= radius
+            if level.decided_radii is None:
+                reached = level.radius[place] > radius
+            if reached and not level.abstained[place]:
+                groups = None if level.manifest is None else level.manifest.groups
+                names = class_names if groups is None else groups.names
+                answer = (class_name(int(level.prediction[place]), names), level_of(level))
+        shown.append(answer)
+    return shown
 
 
 def _write_comparison(comparison: Comparison, out: str | Path, dataset: Dataset | None) -> Path:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothcert.report.chart import OUTCOMES, Axis, Chart, Layer, Line, Points, Values
+from smoothcert.report.chart import OUTCOMES, Axis, Bars, Chart, Layer, Line, Points, Values
 
 Spec = dict[str, Any]
 
@@ -87,7 +87,10 @@ def spec(chart: Chart, style: Style = PAGE) -> Spec:
 
 
 def _layers(chart: Chart, style: Style) -> Iterator[Spec]:
-    """Lines below points. Layers of the same kind share their data."""
+    """Bars below lines, and lines below points. Layers of the same kind share their data."""
+    bars = [layer for layer in chart.layers if isinstance(layer, Bars)]
+    if bars:
+        yield _bars(bars, chart)
     lines = [layer for layer in chart.layers if isinstance(layer, Line)]
     points = [layer for layer in chart.layers if isinstance(layer, Points)]
     for step in (False, True):
@@ -159,6 +162,15 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
         encoding["shape"] = _shape(rows, style)
     layers.append({"mark": mark, "encoding": encoding})
     return {"data": {"values": rows}, "layer": layers}
+
+
+def _bars(bars: Sequence[Bars], chart: Chart) -> Spec:
+    x = {"field": "x", "type": "ordinal", "title": chart.x.title, "sort": None}
+    place = {"axis": {"labelAngle": 0}, "scale": {"paddingInner": 0.01, "paddingOuter": 0}}
+    y = _axis("y", chart) | {"field": "low", "scale": {"domain": [0, 1]}}
+    shown = {"x": x | place, "y": y, "y2": {"field": "high"}, "tooltip": _tooltip(bars[0], chart)}
+    rows = [row for layer in bars for row in _rows(layer)]
+    return {"data": {"values": rows}, "mark": {"type": "bar"}, "encoding": shown}
 
 
 def _band(chart: Chart) -> Spec:

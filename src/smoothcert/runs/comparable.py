@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, asked_for
 
 _PAGE = "the page 'comparable' of the documentation says which numbers compare"
 
@@ -23,7 +23,8 @@ def not_comparable(runs: Sequence[Results]) -> list[str]:
     planned = [(run.certified_by, run) for run in runs if run.certified_by is not None]
     settings = [_differing(name, [of(*one) for one in planned]) for name, of in _OF_PLANS.items()]
     settings.append(_differing("norm", [noise.norm for noise in noises]))
-    differing = [words for words in (_other_inputs(runs), *settings) if words]
+    inputs = "the question" if _other_questions(runs) else _other_inputs(runs)
+    differing = [words for words in (inputs, *settings) if words]
     clauses = []
     if differing:
         clauses.append(f"CA and ACR, because the runs differ in {', '.join(differing)}")
@@ -45,6 +46,11 @@ def _differing(name: str, values: Sequence[str | None]) -> str:
 def _different(values: Sequence[str | None]) -> list[str]:
     """Each value once, without unknown ones."""
     return list(dict.fromkeys(filter(None, values)))
+
+
+def _other_questions(runs: Sequence[Results]) -> bool:
+    """Whether the claims of some runs are about other groups or places than those of others."""
+    return len({asked_for(run) for run in runs}) > 1
 
 
 def _other_inputs(runs: Sequence[Results]) -> str:

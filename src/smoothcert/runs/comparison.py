@@ -279,6 +279,8 @@ def compare_runs(
     alpha = 1 - _check.confidence("confidence", confidence)
     a, b = distinct_names([read_results(a), read_results(b)])
     check_comparable(a, b)
+    a = a.without_copies()
+    b = b.without_copies()
     common = np.intersect1d(a.id, b.id)
     notes = tuple(_notes(a, b, len(common)))
     anytime = any(r.manifest is not None and r.manifest.until_clear for r in (a, b))
@@ -470,8 +472,8 @@ def _notes_on_run(run: Results) -> Iterator[str]:
         yield f"{run.name}: {run.left_out_in_words}; nothing is known about these."
     if run.manifest is not None and run.manifest.copies:
         yield (
-            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, so "
-            "intervals are too narrow."
+            f"{run.name}: {number_of(len(run.manifest.copies), 'input')} repeat others, and do not "
+            "count."
         )
     rough = caveat_of_budget(run)
     if rough is not None:

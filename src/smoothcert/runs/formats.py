@@ -36,6 +36,7 @@ from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
 from smoothcert.runs.results import (
     COLUMNS,
     Results,
+    asked_for,
     check_finished,
     shown_columns,
     usual_radii,
@@ -58,6 +59,8 @@ _ENDINGS = {
     **dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen"),
 }
 _EXACT = ("csv", "parquet", "json")
+_OF_CLASSES = ("cohen", "sok")
+"""Formats that cannot say that something else than the class was asked."""
 _NORMS = {
     "l0": r"\\(\\ell_0\\) of values",
     "l0 of pixels": r"\\(\\ell_0\\) of pixels",
@@ -220,6 +223,14 @@ def write_results(
             name=results.name,
         )
         warn(lossy)
+    if format in _OF_CLASSES and asked_for(results) is not None:
+        raise InvalidInput(
+            "format-of-classes",
+            "{format} does not say what was asked ({question}), so others would read these answers "
+            "as those about classes: csv, json, parquet and card do",
+            format=format,
+            question=asked_for(results),
+        )
     content = _content(results, format, radii)
     if path is None:
         return content
@@ -426,6 +437,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
         "caveat": caveat,
         "text": _markdown_text,
         "all_together": all_together,
+        "asked_for": asked_for,
         "what_to_deploy": what_to_deploy,
     }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")

@@ -154,11 +154,8 @@ class Pace:
 
     def _workers(self) -> str:
         workers = () if self.status is None else self.status.workers
-        here = [worker for worker in workers if worker.until is None]
-        if not here:
-            return ""
-        idle = sum(not worker.open for worker in here)
-        return f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "")
+        count = sum(not worker.lost for worker in workers)
+        return f"; {number_of(count, 'worker')}" if count else ""
 
 
 class _Periodic(Progress):
@@ -254,12 +251,6 @@ class Display(_Periodic):
             self.say(f"{done} of {total} inputs are certified and saved in {self._folder}")
 
     def end(self, run: Run) -> None:
-        workers = () if self._pace.status is None else self._pace.status.workers
-        if workers:
-            sampling = sum(worker.sampling for worker in workers)
-            share = sampling / (sum(worker.seconds for worker in workers) or 1)
-            took_part = number_of(len(workers), "worker")
-            self.say(f"{took_part} took part, and sampled for {share:.0%} of the time")
         if self._summary:
             self.say(summary(run, radii=self._radii, command=self.command))
 

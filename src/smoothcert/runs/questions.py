@@ -154,6 +154,17 @@ def question_of(answers: Results) -> str | None:
     return None if "question" not in about else str(about["question"])
 
 
+def are_levels(results: Sequence[Results]) -> bool:
+    """Whether these results are the levels of one finest answer.
+
+    Args:
+        results: Any results.
+    """
+    asked = {question_of(one) for one in results}
+    titles = {level_of(one) for one in results}
+    return len(asked) == 1 and None not in asked and len(titles) == len(results) > 1
+
+
 def _entry(question: Question) -> QuestionEntry:
     return {
         "asked": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -115,6 +115,7 @@ def recommend(
         check_comparable(runs[0], run)
     radii = usual_radii(runs) if radii is None else radii
     alpha = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
+    runs = [run.without_copies() for run in runs]
     compared = [_best_at(runs, float(radius), alpha) for radius in radii]
     shown = tuple(at for at in compared if at.share > 0)
     if not shown:

@@ -152,6 +152,15 @@ class Results:
         columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
         return replace(self, **columns)
 
+    def without_copies(self) -> Self:
+        """The results with every input once: copies of an input say nothing more about others."""
+        if self.manifest is None or not self.manifest.copies:
+            return self
+        copies = self.manifest.copies
+        ids = tuple(id for id in self.manifest.ids if id not in set(copies))
+        distinct = self.only(~np.isin(self.id, copies))
+        return replace(distinct, manifest=replace(self.manifest, ids=ids))
+
     def __len__(self) -> int:
         return len(self.id)
 

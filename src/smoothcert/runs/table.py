@@ -237,7 +237,7 @@ class Table:
         if column.averaged is None:
             return column.text(row) == column.text(column.best(rivals, key=column.number))
         _, good = metrics.best_of(
-            [column.averaged(r.run) for r in rivals],
+            [column.averaged(r.run.without_copies()) for r in rivals],
             largest=[r.run.largest_radius for r in rivals],
         )
         return len(good) < len(rivals) and row in [rivals[place] for place in good]

@@ -65,7 +65,7 @@ class ReadySubject:
         shape: The shape of an input without noise.
         classes: The number of classes.
         seed: The key of the noise.
-        pad: Whether batches are always full. Compiled code and CUDA graphs need that.
+        pad: Whether batches are always full. Compiled code and CUDA graphs need that anyway.
         groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
@@ -86,7 +86,9 @@ class ReadySubject:
             seed: The key of the noise, in place of that of the subject.
         """
         batch = self.runtime.batch
-        takes_one_size = self.runtime.compile != "none" or self.runtime.torch_device.type == "cuda"
+        on_cuda = self.runtime.torch_device.type == "cuda"
+        takes_any_size = isinstance(self.classify, KernelClassifier)
+        takes_one_size = not takes_any_size and (self.runtime.compile != "none" or on_cuda)
         counter = VoteCounter(
             self.classify,
             self.runtime,

@@ -27,6 +27,7 @@ from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, number_of, setting, warn
+from smoothcert.noises import Transformed
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
@@ -34,6 +35,7 @@ from smoothcert.runs.manifest import MOST_INPUTS
 from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.writer import locked_journal
 from smoothcert.smoothed import Subject
+from smoothcert.tasks.attack_amounts import AmountAttacker
 from smoothcert.tasks.predict import predict
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
@@ -75,7 +77,8 @@ def attack(
     Args:
         run: The run, or its folder.
         norm: "l2", "l1" or "linf". Default: the norm of the certificates. Certificates in l2 also
-            hold in linf, with smaller radii.
+            hold in linf, with smaller radii. Of rotations and zooms, it is theirs: `steps` amounts
+            on each side of 0 are tried.
         ids: The inputs to attack, as numbers or as in "0,5,10-20". Default: all of the run.
         limit: Attack at most this many inputs.
         steps: Steps of gradient ascent in an attempt.
@@ -92,6 +95,13 @@ def attack(
     """
     _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
+    if run.plan.top > 1:
+        raise InvalidInput(
+            "no-attack-on-top",
+            "attacks alter the class, and {run} says that it stays among the top {top}",
+            run=run.path,
+            top=run.plan.top,
+        )
     search = _Search(
         norm=_checked_norm(run, norm),
         steps=_check.whole("steps", steps, least=1),
@@ -102,7 +112,14 @@ def attack(
     )
     chosen = _chosen_ids(run, ids, limit)
     smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
-    attacker = _Attacker(smoothed, subject, search, dataset)
+    attacker: _Attacker | AmountAttacker
+    if isinstance(subject.noise, Transformed):
+        settings_of_search = {
+            key: value for key, value in search._asdict().items() if key != "norm"
+        }
+        attacker = AmountAttacker(smoothed, subject, dataset, **settings_of_search)
+    else:
+        attacker = _Attacker(smoothed, subject, search, dataset)
     settings = search._asdict() | {
         "shape": list(subject.shape),
         "by": ", then ".join(attacker.ways),
@@ -111,7 +128,7 @@ def attack(
         distances = _begin_attacks(run, journal, search.norm, settings, restart=restart)
         remaining = [id for id in chosen if id not in distances]
         done = len(chosen) - len(remaining)
-        for part in _groups(remaining, attacker.together(attacker.ways[0])):
+        for part in _groups(remaining, attacker.together(attacker.ways[0])):  # type: ignore[arg-type]
             progress(done, len(chosen))
             done += len(part)
             attacks = attacker.attack(
@@ -169,6 +186,8 @@ def _begin_attacks(
 def _checked_norm(run: Run, norm: str | None) -> str:
     certified = run.noise.norm
     allowed = {certified, *run.noise.other_radii(1.0, (1,))} & set(_ORDERS)
+    if isinstance(run.noise, Transformed):
+        allowed = {certified}
     if not allowed:
         raise InvalidInput(
             "no-attack-in-norm",

@@ -25,7 +25,7 @@ from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
+from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.groups import Groups
@@ -40,6 +40,7 @@ from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.tasks.survey import survey_again
+from smoothcert.transformations.second_route import uncovered
 
 _BOUND_TOLERANCE = 1e-9
 """How far bounds on probabilities may differ from those that this machine computes."""
@@ -263,19 +264,22 @@ def _readable(manifest: Manifest, subject: Subject, dataset: Dataset) -> Iterato
 def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Iterator[Finding]:
     """What is wrong with each certificate that was asked for."""
     tested = set(records.asked)
-    if isinstance(records.manifest.plan.primary, BettingRadii):
+    if isinstance(records.manifest.plan.primary, (BettingRadii, Walk)):
         count = min(_TESTED_BETS, len(tested))
         tested = set(random.Random(seed).sample(records.asked, count))
     for id in records.asked:
         try:
             certificate = records.certificate(id)
+            invalid = fault(certificate, second=id in tested)
         except InvalidInput as error:
             yield Finding(id, str(error))
             continue
         reasons = [
-            fault(certificate, second=id in tested) or _other_plan(certificate, records.manifest),
+            invalid or _other_plan(certificate, records.manifest),
             _wrong_label(certificate, dataset, records.manifest.groups),
         ]
+        if id in tested and invalid is None:
+            reasons.append(_too_small_margin(certificate, dataset, records.manifest))
         if not certificate.abstained:  # an abstention claims nothing about its input
             reasons.append(_too_far_rounded(certificate, dataset, records.manifest))
         for reason in filter(None, reasons):
@@ -418,6 +422,23 @@ def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None)
     if label == (NO_CLASS if c.label is None else c.label):
         return None
     return f"its label in the data is {label}, it states {c.label}"
+
+
+def _too_small_margin(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
+    """The first cell of a walk whose margin is too small, in words; None if there is none.
+
+    An input that cannot be read is reported with its label.
+    """
+    if not isinstance(c.plan, Walk) or c.abstained:
+        return None
+    if dataset is None:
+        return "its margins follow from its picture, and the data is not here"
+    try:
+        x = dataset[c.id][0]
+    except Exception:  # code of the user may raise any error
+        return None
+    certified = x if manifest.dtype == "float64" else x.float()
+    return uncovered(c, certified.double().numpy())
 
 
 def _too_far_rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:

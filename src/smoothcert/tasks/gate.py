@@ -6,7 +6,7 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -191,7 +191,7 @@ def gate(
     run = open_run(run)
     check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
-    subject = _Subject(_without_copies(run), confidence, baseline, places)
+    subject = _Subject(run.without_copies(), confidence, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
@@ -224,15 +224,6 @@ def _completeness(run: Run) -> Iterator[Rule]:
     if run.left_out:
         reason = f"{number_of(run.left_out, 'input')} could not be read"
         yield Rule("no input was left out", "undecided", reason)
-
-
-def _without_copies(run: Run) -> Run:
-    """The run with every input once: copies of an input say nothing more about others."""
-    copies = run.manifest.copies
-    if not copies:
-        return run
-    ids = tuple(id for id in run.manifest.ids if id not in set(copies))
-    return replace(run.only(~np.isin(run.id, copies)), manifest=replace(run.manifest, ids=ids))
 
 
 def _inputs(subject: _Subject, value: Any) -> Iterator[Rule]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from smoothcert import _check
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.data import find_dataset
-from smoothcert.plans import Certificate, Exact, Look
+from smoothcert.data.groups import GroupsSource, read_levels
+from smoothcert.plans import Case, Certificate, Exact, Look
+from smoothcert.plans.groups import Groups
 from smoothcert.plans.top_class import TopClass
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.request import job_for
@@ -24,10 +27,13 @@ class Prediction:
         prediction: The class that is most likely, None if the votes do not settle it. It is wrong
             with probability alpha at most.
         look: All votes.
+        group: The finest group of classes that is most likely, where the class is not settled and
+            groups were given; None otherwise.
     """
 
     prediction: int | None
     look: Look
+    group: str | None = None
 
     @property
     def leader(self) -> int | None:
@@ -53,6 +59,7 @@ def predict(
     samples: int = 1000,
     alpha: float = 0.001,
     milliseconds: float | None = None,
+    groups: GroupsSource | None = None,
 ) -> list[Prediction]:
     """See `Smoothed.predict`.
 
@@ -64,21 +71,40 @@ def predict(
     end = inf
     if milliseconds is not None:
         end = start + _check.at_least("milliseconds", milliseconds, 0) / 1000
-    rule: Any = TopClass(_check.whole("samples", samples, least=1), _check.alpha("alpha", alpha))
+    samples = _check.whole("samples", samples, least=1)
+    alpha = _check.alpha("alpha", alpha)
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, in_memory=True)
+    levels = []
+    if groups is not None:
+        levels = read_levels(groups, subject.answers_known, dataset.class_names)
+    # Leaders may change with the votes, so each level has its own part of alpha.
+    rule: Any = TopClass(samples, alpha / (1 + len(levels)))
     if subject.noise.outcomes is not None:
         rule = Exact()
     job = job_for(subject, dataset, rule, ids)
     engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
     inputs = (subject.read(dataset, id) for id in ids)
     answers = {c.id: c for c in engine.certify(inputs, end=end)}
-    return [_prediction(answers.get(id)) for id in ids]
+    return [_prediction(answers.get(id), levels) for id in ids]
 
 
-def _prediction(certificate: Certificate | None) -> Prediction:
+def _prediction(certificate: Certificate | None, levels: Sequence[Groups]) -> Prediction:
     """The answer to an input; None stands for one that there was no time for."""
     if certificate is None:
         return Prediction(None, Look(0, {}))
-    return Prediction(certificate.proof.prediction, sum(certificate.looks, Look(0, {})))
+    prediction = certificate.proof.prediction
+    group = None if prediction is not None else _finest_group(certificate, levels)
+    return Prediction(prediction, sum(certificate.looks, Look(0, {})), group)
+
+
+def _finest_group(certificate: Certificate, levels: Sequence[Groups]) -> str | None:
+    """The group of the finest level whose contest the votes settle."""
+    for level in reversed(levels):
+        looks = map(level.look, certificate.looks)
+        case = Case(certificate.plan, certificate.noise, looks=looks)
+        group = case.proof().prediction
+        if group is not None:
+            return level.names[group]
+    return None

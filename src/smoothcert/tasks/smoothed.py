@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from smoothcert._check import NO_CLASS
+from smoothcert.data.groups import GroupsSource
 from smoothcert.data.inputs import as_input, is_numbers
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
@@ -99,6 +100,7 @@ class Smoothed(Subject):
         samples: int = 1000,
         alpha: float = 0.001,
         milliseconds: float | None = None,
+        groups: GroupsSource | None = None,
     ) -> list[Prediction]:
         """The class of each input, by as few noisy copies as an answer needs; or an abstention.
 
@@ -108,9 +110,16 @@ class Smoothed(Subject):
             alpha: The largest probability of a wrong answer.
             milliseconds: The time after which inputs whose answer is not clear yet are abstentions,
                 to the end of a batch. The first call also prepares the classifier.
+            groups: Groups of classes, in levels from coarse to fine, as for `smoothcert.ask`. Where
+                no class is settled, the answer is the finest group that is.
         """
         return predict(
-            self, self._batch_of(x), samples=samples, alpha=alpha, milliseconds=milliseconds
+            self,
+            self._batch_of(x),
+            samples=samples,
+            alpha=alpha,
+            milliseconds=milliseconds,
+            groups=groups,
         )
 
     def __call__(self, x: ArrayLike | Tensor) -> Tensor:

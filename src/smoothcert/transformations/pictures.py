@@ -14,7 +14,9 @@ from torch import Tensor
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.transformed import Transformed
 
-_EDGE = 1e-9
+_LEAST_SIDE = 3
+"""In pixels. A smaller picture has no disk with more than its centre."""
+EDGE = 1e-9
 """In pixels. The disk is smaller by this, so that rounding reads nothing outside of the picture."""
 
 
@@ -29,10 +31,11 @@ class Grid(NamedTuple):
 
 def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -> Grid:
     """The pixels of pictures of a shape, in the precision and on the device of `like`."""
-    if len(shape) != 3 or min(shape[1:]) < 2:
+    if len(shape) != 3 or min(shape[1:]) < _LEAST_SIDE:
         raise InvalidInput(
             "not-pictures",
-            "{transformation} needs pictures of shape (channels, height, width), got {shape}",
+            "{transformation} needs pictures of shape (channels, height, width), at least 3 pixels "
+            "high and wide, got {shape}",
             transformation=transformation.norm,
             shape=shape,
         )
@@ -43,7 +46,7 @@ def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -
     y = rows[:, None].expand(height, width)
     positions = torch.complex(x, y)
     kept = transformation.kept * (min(height, width) - 1) / 2
-    return Grid(positions, positions.abs() <= kept - _EDGE)
+    return Grid(positions, positions.abs() <= kept - EDGE)
 
 
 def transform(x: Tensor, transformation: Transformed, amounts: Tensor) -> Tensor:

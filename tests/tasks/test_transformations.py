@@ -1,0 +1,131 @@
+"""Runs that certify turned and zoomed pictures, from the pictures to the audit."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+from tests.refusals import refused
+
+import smoothcert as sc
+from smoothcert.transformations.margins import margins
+from smoothcert.transformations.pictures import transform
+
+SIGMA = 0.25
+RADII = [2.0, 5.0, 10.0]
+
+
+class Linear(torch.nn.Module):
+    """Class 0 on one side of a plane through pictures of 8 x 8, so that probabilities are known."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        weight = torch.randn(64, generator=generator)
+        self.register_buffer("weight", weight / weight.norm())
+
+    def forward(self, x):
+        side = x.flatten(1) @ self.weight.to(x)
+        return torch.stack([side, -side], dim=1)
+
+
+def small_pictures(count):
+    return torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("kind", [sc.Rotation, sc.Zoom])
+def test_no_claim_is_false_at_ten_thousand_amounts(kind):
+    model = Linear()
+    transformation = kind(sc.Gaussian(SIGMA))
+    x = small_pictures(60)
+    results = sc.certify(
+        model, x, noise=transformation, radii=RADII, device="cpu", dtype="float32", samples=20_000
+    )
+    amounts = torch.linspace(-RADII[-1], RADII[-1], 10_001, dtype=torch.float64)
+    proved = 0
+    for certificate in results:
+        if certificate.prediction is None:
+            continue
+        shown = transform(
+            x[[certificate.id]].expand(len(amounts), 1, 8, 8), transformation, amounts
+        )
+        sign = 1 - 2 * certificate.prediction
+        p = ndtr(sign * (shown.flatten(1) @ model.weight.double()).numpy() / SIGMA)
+        assert np.all(p[np.abs(amounts.numpy()) <= certificate.radius] > 0.5)
+        proved += 1
+    assert proved > 20
+
+
+@pytest.fixture(scope="module")
+def turned_run(tmp_path_factory):
+    """Fifteen bundled pictures, turned."""
+    return certified(tmp_path_factory.mktemp("turned") / "run")
+
+
+def certified(out, **others):
+    return sc.certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        noise=sc.Rotation(sc.Gaussian(SIGMA)),
+        radii=[2, 5],
+        known_labels=True,
+        samples=3_000,
+        device="cpu",
+        batch=256,
+        out=out,
+        **{"limit": 15} | others,
+    )
+
+
+def test_a_run_of_rotations_is_a_run_like_any_other(turned_run, tmp_path):
+    assert turned_run.noise.norm == "rotation (degrees)"
+    assert 0.5 < turned_run.certified_accuracy([5])[0] <= turned_run.certified_accuracy([2])[0]
+    assert sc.table([turned_run]).plain()
+    sc.write_results(turned_run, tmp_path / "run.csv")
+    assert sc.read_results(tmp_path / "run.csv").certified_by == turned_run.plan
+    assert sc.audit(turned_run, redraw=2).holds
+
+
+def test_a_resumed_run_has_the_same_certificates(turned_run, tmp_path):
+    for limit in (4, 9, 15):  # other inputs are open at the same time
+        resumed = certified(tmp_path / "run", limit=limit)
+    for one, other in zip(turned_run, resumed, strict=True):
+        assert (one.looks, one.radius) == (other.looks, other.radius)
+
+
+def test_an_audit_finds_margins_that_were_halved(tmp_path, monkeypatch):
+    def halved(*cells):
+        return margins(*cells) / 2
+
+    monkeypatch.setattr("smoothcert.sampling.views.margins", halved)
+    run = certified(tmp_path / "run", limit=5)
+    monkeypatch.undo()
+    found = sc.audit(run.path, redraw=0)
+    assert {finding.id for finding in found.findings} == {c.id for c in run if c.radius}
+    assert all("does not cover" in finding.reason for finding in found.findings)
+
+
+def test_other_plans_do_not_certify_transformations():
+    with refused("needs-walk"):
+        sc.certify(
+            "fashion-cnn",
+            "fashion-mnist",
+            noise=sc.Zoom(sc.Gaussian(SIGMA)),
+            plan=sc.Fixed(1000),
+            limit=2,
+            device="cpu",
+        )
+
+
+@pytest.mark.annexes
+def test_a_run_of_rotations_has_a_report(turned_run, tmp_path):
+    assert sc.write_report([turned_run], tmp_path / "report.html").exists()
+
+
+@pytest.mark.annexes
+def test_attacks_find_no_amount_within_a_certificate_and_break_radii_times_three(turned_run):
+    found = sc.attack(turned_run, steps=12, samples=2_000)
+    assert found.norm == "rotation (degrees)"
+    assert not len(found.broken)
+    assert np.isfinite(found.distance).any()
+    claimed = found.certified & (found.distance <= 3 * found.radius)
+    assert claimed.any()  # 15 degrees are claimed, and a smaller angle alters the answer
