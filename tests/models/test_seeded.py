@@ -72,7 +72,7 @@ def test_a_run_with_a_random_classifier_is_resumed_and_audited(tmp_path):
     sc.certify(network, data, out=tmp_path / "parts", limit=2, **settings)
     parts = sc.certify(network, data, out=tmp_path / "parts", **settings)
     assert whole.count.tolist() == parts.count.tolist()
-    assert audit(parts.path, model=network, data=data, stochastic=True).findings == ()
+    assert audit(parts.path, model=network, data=data).findings == ()
     with pytest.raises(InvalidInput, match="holds another run"):
         sc.certify(
             network.eval(), data, out=tmp_path / "parts", **(settings | {"stochastic": False})

@@ -245,7 +245,7 @@ def floats(
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
-    if output.ndim == 4:
+    if output.ndim == 4 and output.shape[1] > 1:
         return other_task(f"a map of {output.shape[1]} classes", "segmentation")
     if output.ndim == 3 and not output.is_floating_point():
         return other_task("a map of classes", "segmentation")
@@ -275,7 +275,7 @@ def _hint(x: Tensor, reason: str) -> str:
         labels = either("labels=", "y of the .npz file")
         return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
-        fits = f"{setting('resize', 'SIZE')} and {setting('channels', '3')}"
+        fits = f"{setting('resize', 'SIZE')} and {setting('channels', 3)}"
         return f"; if it takes pictures of another size, or in colour: {fits}"
     return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
 

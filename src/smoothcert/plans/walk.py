@@ -166,7 +166,7 @@ class Walk(DecidingPlan):
     The other arguments are those of `DecidingPlan`.
 
     >>> print(Walk([5, 10], known_labels=True))
-    radii 5, 10, ceiling 100,000, known labels
+    radii 5, 10, ceiling 100,000, runner-up bound, known labels
     """
 
     name: ClassVar[str] = "walk"

@@ -45,8 +45,7 @@ def compare(
         if models:
             raise InvalidInput(
                 "settings-of-models",
-                "{names} is for models, which need {data} as well",
-                names=" and ".join(setting(name) for name in models),
+                "to compare models, give {data} as well; runs need no such settings",
                 data=setting("data"),
             )
         return compare_runs(a, b, radius=radius, **about)
