@@ -5,7 +5,7 @@ On a GPU, for CIFAR-10 and the weights of several sigmas, in folders of `WORK`:
     python -m benchmarks.asking DATA WEIGHTS WORK [RADIUS]
 
 DATA is a data set as for --data, as in cifar10:/data/cifar10, and WEIGHTS a folder with
-METHOD-SIGMA.safetensors. Every network gets 20,000 samples of 500 inputs.
+METHOD-SIGMA.safetensors, as in gaussian-0.50.safetensors. Every network gets 20,000 samples of 500 inputs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 import smoothcert as sc
 
+METHODS = ("gaussian", "consistency")
+SIGMAS = ("0.25", "0.50", "1.00")
 LEVELS = {
     "kind": {"vehicle": "0,1,8,9", "animal": "2-7"},
     "group": {
@@ -46,7 +48,10 @@ def nothing_proved(data: str, weights: Path, work: Path, radius: float) -> tuple
 
 def main(data: str, weights: str, work: str, radius: str = "0.5") -> None:
     """Print a line for every network."""
-    for file in sorted(Path(weights).glob("*-[0-9].[0-9][0-9].safetensors")):
+    files = [
+        Path(weights) / f"{method}-{sigma}.safetensors" for method in METHODS for sigma in SIGMAS
+    ]
+    for file in files:
         alone, grouped = nothing_proved(data, file, Path(work), float(radius))
         print(
             f"{file.stem}: nothing proved at {radius}: class {alone:.1%}, any level {grouped:.1%}"

@@ -76,6 +76,7 @@ def explain(
     # Only CUDA draws its noise in another way.
     same_device = has_device or manifest.device != "cuda"
     certificates = {id: run[id] for id in inputs}
+    groups = manifest.groups
     nearest = _nearest(dataset, certificates, inputs)
     return [
         Explained(
@@ -83,7 +84,7 @@ def explain(
             certificates[id],
             x.double().numpy(),
             *drawn,
-            class_names=dataset.class_names,
+            class_names=dataset.class_names if groups is None else groups.names,
             nearest=nearest.get(id),
             values=manifest.values,
             attack=_attacked(run, id, x),
