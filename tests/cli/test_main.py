@@ -39,7 +39,7 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),
         (
             f"{CERTIFY} --devices 0,1",
-            "devices must be names of devices, got 0,1: write --devices cuda:0,cuda:1",
+            "devices must be names of one kind, as in --devices cuda:0,cuda:1",
         ),
         ("fly", "fly"),
     ],
