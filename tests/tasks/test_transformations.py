@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from tests.refusals import refused
 
 import smoothcert as sc
@@ -55,6 +55,64 @@ def test_no_claim_is_false_at_ten_thousand_amounts(kind):
         assert np.all(p[np.abs(amounts.numpy()) <= certificate.radius] > 0.5)
         proved += 1
     assert proved > 20
+
+
+class TwoLayers(torch.nn.Module):
+    """Class 0 where relu(u) + relu(v) is above 0.45, for two numbers u and v of an 8 x 8 picture.
+
+    Noise on the picture is independent noise on both, so shares need only an integral over u.
+    """
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        rows = torch.linalg.qr(torch.randn(64, 2, generator=generator))[0].T
+        self.register_buffer("weight", rows.contiguous())
+
+    def forward(self, x):
+        above = (x.flatten(1) @ self.weight.to(x).T).relu().sum(1) - 0.45
+        return torch.stack([above, -above], dim=1)
+
+    def share(self, x):
+        """The share of class 0, by the midpoint rule over u."""
+        u, v = (x.flatten(1) @ self.weight.double().T).numpy().T
+        levels = (np.arange(200) + 0.5) / 200
+        missing = 0.45 - np.maximum(u[:, None] + SIGMA * ndtri(levels), 0)
+        return np.where(missing < 0, 1, ndtr((v[:, None] - missing) / SIGMA)).mean(1)
+
+
+def share_of_false_intervals(kind):
+    """How many of the intervals hold one of 10,000 amounts at which the class does not win."""
+    model = TwoLayers()
+    transformation = kind(sc.Gaussian(SIGMA))
+    x = small_pictures(40)
+    results = sc.certify(
+        model,
+        x,
+        noise=transformation,
+        radii=np.linspace(0.5, 20, 40),
+        device="cpu",
+        dtype="float32",
+        samples=2_000,
+        alpha=0.1,
+    )
+    amounts = torch.linspace(-20, 20, 10_001, dtype=torch.float64)
+    false = []
+    for certificate in results:
+        if not certificate.radius:
+            continue
+        claimed = amounts[amounts.abs() <= certificate.radius]
+        copies = x[[certificate.id]].expand(len(claimed), 1, 8, 8)
+        p = model.share(transform(copies, transformation, claimed))
+        least = p.min() if certificate.prediction == 0 else 1 - p.max()
+        false.append(least < 0.499)
+    assert len(false) > 15
+    return np.mean(false)
+
+
+@pytest.mark.parametrize("kind", [sc.Rotation, sc.Zoom])
+def test_intervals_of_a_small_network_are_false_no_more_often_than_alpha(kind):
+    assert share_of_false_intervals(kind) <= 0.1
 
 
 @pytest.fixture(scope="module")
