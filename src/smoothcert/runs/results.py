@@ -270,12 +270,15 @@ class Results:
 
     @cached_property
     def largest_radius(self) -> float | None:
-        """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
+        """The largest radius that an input can have; None if unknown or infinite.
+
+        It is the largest one that is decided, or that of unanimous votes at the ceiling.
+        """
+        if self.decided_radii is not None:
+            return max(self.decided_radii)
         plan = self.requested_plan
         if plan is None or self.noise is None:
             return None
-        if plan.radii is not None:
-            return max(plan.radii)
         radius = unanimous(plan, self.noise).proof().radius
         return radius if radius and radius < math.inf else None
 
@@ -363,7 +366,7 @@ class Results:
         """The 95% band of the ACR over inputs; None without labels or for fewer than two inputs."""
         if not self.labelled or len(self) < 2:
             return None
-        return metrics.acr_band(self.radius, self.correct)
+        return metrics.acr_band(self.radius, self.correct, largest=self.largest_radius)
 
     def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
         """Whether each input (row) is correct and its radius is proved to be above each r (column).

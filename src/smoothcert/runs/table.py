@@ -170,11 +170,18 @@ class Table:
         """
         words = {word for title in self.titles for word in title.split()}
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
+        if "CA" in words and any(map(self._has_undecided, self.rows)):
+            legend.append(_UNDECIDED)
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
         if "ACR" in words or "CA" in words:
             legend += not_comparable([row.run for row in self.rows])
         return legend
+
+    def _has_undecided(self, row: Row) -> bool:
+        """Whether a run decides radii, and not all of those that the table shows."""
+        decided = row.run.decided_radii
+        return decided is not None and not set(self.radii) <= set(decided)
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
@@ -493,6 +500,10 @@ _LEGEND = {
     "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another "
     "class wins",
 }
+_UNDECIDED = (
+    "CA r where a run decides radii, but not r: the share at the next larger radius that it "
+    "decides, a lower bound; - where r is larger than all of them"
+)
 _BEST = (
     "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these "
     "were the same. ACR and CA: only where another run is worse by more than chance (95%, paired), "

@@ -109,6 +109,8 @@ def _understatement(run: Run, radii: Sequence[float] | None) -> str:
     if not run.labelled or not isinstance(run.certified_by, InputSpecific | Price):
         return ""
     shown = list(_shown(run, radii))
+    if run.certified_accuracy(shown).min() == 1:
+        return ""
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
         f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
