@@ -143,7 +143,7 @@ def policy_for(run: Run | str | Path) -> str:
     Args:
         run: The run, or its folder.
     """
-    run = open_run(run)
+    run = open_run(run).without_copies()
     check_has_certificates(run)
     radii = run.decided_radii or usual_radii([run])
     return _POLICY.format(
