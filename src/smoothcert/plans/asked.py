@@ -149,11 +149,12 @@ def _votes(certificates: Sequence[Certificate], look: int, classes: int) -> Many
     """The votes of one look at all inputs, none for those that had fewer looks."""
     samples = np.zeros(len(certificates), np.int64)
     votes = np.zeros((len(certificates), classes), np.int64)
-    for place, certificate in enumerate(certificates):
-        if look < len(certificate.looks):
-            samples[place] = certificate.looks[look].samples
-            for c, count in certificate.looks[look].votes.items():
-                votes[place, c] = count
+    places = [i for i, certificate in enumerate(certificates) if look < len(certificate.looks)]
+    looks = [certificates[place].looks[look] for place in places]
+    samples[places] = [one.samples for one in looks]
+    rows = np.repeat(places, [len(one.votes) for one in looks])
+    columns = [c for one in looks for c in one.votes]
+    votes[rows, columns] = [count for one in looks for count in one.votes.values()]
     return ManyVotes(samples, votes)
 
 
