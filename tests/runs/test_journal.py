@@ -10,10 +10,11 @@ import torch
 from tests.refusals import refused
 
 from smoothcert import Progress, certify
+from smoothcert._files import JOURNAL
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, Fixed, Look
-from smoothcert.runs.journal import FILE, Journal
+from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import open_run
 
@@ -58,7 +59,7 @@ def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
 def test_a_transaction_that_cannot_begin_or_end_is_one_sentence(tmp_path):
     with Journal(tmp_path, write=True) as journal:
         journal._db.execute("PRAGMA busy_timeout = 0")
-        other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+        other = sqlite3.connect(tmp_path / JOURNAL, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with (
             refused("database-failed", SmoothcertError, action="write to"),
@@ -136,14 +137,16 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
         open_run(tmp_path)
     with refused("not-a-run", reason="it does not exist"):
         open_run(tmp_path / "none")
-    (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
+    (tmp_path / JOURNAL).write_text(
+        "something else, and long enough to be taken for a database" * 20
+    )
     with refused("database-failed", SmoothcertError):  # certificates are not safe
         open_run(tmp_path)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux which files are open")
 def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
-    (tmp_path / FILE).touch()
+    (tmp_path / JOURNAL).touch()
     gc.disable()  # the garbage collector would close the file at some point
     try:
         with pytest.raises(SmoothcertError):
@@ -151,7 +154,7 @@ def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
         assert not [
             fd
             for fd in os.listdir("/proc/self/fd")
-            if FILE in os.path.realpath(f"/proc/self/fd/{fd}")
+            if JOURNAL in os.path.realpath(f"/proc/self/fd/{fd}")
         ]
     finally:
         gc.enable()
@@ -161,7 +164,7 @@ def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
     "made", [lambda path: Journal(path.parent, write=True).__exit__(), Path.touch]
 )
 def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path, made):
-    made(tmp_path / FILE)
+    made(tmp_path / JOURNAL)
     with refused("empty-run"):
         open_run(tmp_path)
     with Journal(tmp_path, write=True) as journal:
@@ -173,7 +176,7 @@ def changed(folder, *statement):
     """A run with one certificate, in which somebody has changed a value."""
     with Journal(folder, write=True) as journal:
         journal.add(certificate(7), MANIFEST.plain())
-    with sqlite3.connect(folder / FILE) as db:
+    with sqlite3.connect(folder / JOURNAL) as db:
         db.execute(*statement)
     db.close()
 

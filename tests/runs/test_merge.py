@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,17 @@ def test_the_shards_of_a_run_merge_to_that_run(shards, tmp_path):
     assert (
         certify(tmp_path / "merged").samples.tolist() == whole.samples.tolist()
     )  # it is complete already
+
+
+def test_copies_in_every_part_are_copies_in_the_merged_run(shards, tmp_path):
+    parts = []
+    for run, copies in zip(shards, [(), (1, 4), (5,)], strict=True):
+        folder = tmp_path / run.name
+        shutil.copytree(run.path, folder)
+        with Journal(folder, write=True) as journal:
+            journal.write_manifest({"copies": copies})
+        parts.append(folder)
+    assert sc.merge(parts, out=tmp_path / "merged").manifest.copies == (1, 4, 5)
 
 
 def test_a_missing_shard_is_named_and_can_be_certified_later(shards, tmp_path):

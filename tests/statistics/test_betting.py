@@ -12,6 +12,7 @@ from scipy.special import factorial
 
 from smoothcert import InvalidInput
 from smoothcert.noises import Ablation, Gaussian, Laplace, Uniform
+from smoothcert.statistics import betting
 from smoothcert.statistics.betting import LOOKS, best_bet, tangents
 from smoothcert.statistics.e_process import (
     Histories,
@@ -211,7 +212,7 @@ def test_a_noise_without_a_curve_can_only_bet_at_radius_0():
 def test_a_check_between_two_looks_changes_no_bet():
     table = tangents(Gaussian(0.5), (0.0, 0.25, 0.5))
     taught = update(table, begin(table), 48, 7, 60, alpha=1e-100)
-    checked = update(table, taught, 15, 3, 20, alpha=1e-100, look=False)
+    checked = update(table, taught, 15, 3, 20, alpha=1e-100, bets_change=False)
     assert all(np.array_equal(*pair) for pair in zip(checked.bet, taught.bet, strict=True))
     later = update(table, checked, 5, 1, 7, alpha=1e-100)
     at_once = update(table, taught, 20, 4, 27, alpha=1e-100)
@@ -226,7 +227,7 @@ def test_radii_that_enter_later_start_with_nothing_and_leave_the_others_alone():
     for votes, n in ({3: 58, 1: 2}, 60), ({3: 11, 2: 1}, 12), ({3: 15}, 15):
         [one] = update_histories(few, [one], [votes], n, chosen=[3], alpha=1e-100)
         [other] = update_histories(
-            all_of_them, [other], [votes], n, chosen=[3], alpha=1e-100, radii=2
+            all_of_them, [other], [votes], n, chosen=[3], alpha=1e-100, n_radii=2
         )
         assert other.rows == one.rows
         assert other.wealth.log[..., :2].tolist() == one.wealth.log.tolist()
@@ -285,12 +286,13 @@ def test_ten_thousand_classes_share_a_few_histories():
     assert outcome([histories], 10_000, alpha=0.001, give_up=0.02).proved == 2
 
 
-def test_bets_do_not_depend_on_how_many_are_made_at_once():
+def test_bets_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     table = tangents(Gaussian(0.5), (0.0, 0.25, 0.5))
     votes = rng.multinomial(500, [0.6, 0.3, 0.1], size=200)
     at_once = best_bet(table, votes[:, 0], votes[:, 1], votes.sum(axis=1))
-    in_parts = best_bet(table, votes[:, 0], votes[:, 1], 500, numbers=128 * 3 * 7)
+    monkeypatch.setattr(betting, "_MOST_NUMBERS", 128 * 3 * 7)
+    in_parts = best_bet(table, votes[:, 0], votes[:, 1], 500)
     alone = [best_bet(table, a, b, 500) for a, b in votes[:, :2]]
     for i in range(3):
         assert np.array_equal(at_once[i], in_parts[i])

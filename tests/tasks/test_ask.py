@@ -2,8 +2,10 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +195,43 @@ def test_an_audit_checks_answers_and_ledger(run):
     with Journal(run.path, write=True) as journal:
         journal.write_manifest({"answers 1": {"id": []}})
     assert any("missing or damaged" in f.reason for f in audit(run, redraw=0).findings)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"prediction": [[2] * 12]},
+        {"radius": []},
+        {"radius": [[0.1] * 12, [0.1] * 12, [0.1] * 11]},
+        {"prediction": [[2] * 13] * 3},
+        {"id": [0]},
+    ],
+    ids=str,
+)
+def test_an_audit_finds_answers_of_another_length(run, damage):
+    ask(run, groups=LEVELS, finest=True)
+    with Journal(run.path, write=True) as journal:
+        answers = journal.recorded("answers 1")
+        journal.write_manifest({"answers 1": answers | damage})
+    [finding] = audit(run, redraw=0).findings
+    assert "missing or damaged" in finding.reason
+
+
+def test_broken_answers_leave_the_run_readable(run):
+    ask(run, top=2)
+    with closing(sqlite3.connect(run.path / "journal.sqlite")) as db, db:
+        db.execute("UPDATE manifest SET value = '[[[' WHERE key = 'answers 1'")
+    assert open_run(run.path).radius.tolist() == run.radius.tolist()
+    [finding] = audit(run, redraw=0).findings
+    assert "missing or damaged" in finding.reason
+
+
+def test_a_merged_run_begins_with_an_empty_ledger(run, tmp_path):
+    ask(run, top=2)
+    merged = sc.merge([run.path], out=tmp_path / "merged")
+    assert merged.manifest.questions == []
+    assert audit(merged, redraw=0).holds
+    assert len(open_run(run.path).manifest.questions) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
+from smoothcert._files import JOURNAL
 from smoothcert.report.charts import certified_accuracy
-from smoothcert.runs.journal import FILE, Journal
+from smoothcert.runs.journal import Journal
 
 SIZE = 12
 pytestmark = pytest.mark.filterwarnings("ignore:arrays?. values lie in")
@@ -82,7 +83,7 @@ def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
 
 def test_radii_that_are_too_large_are_broken(tmp_path):
     places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
-    with closing(sqlite3.connect(tmp_path / "run" / FILE)) as db, db:
+    with closing(sqlite3.connect(tmp_path / "run" / JOURNAL)) as db, db:
         db.execute("UPDATE certificates SET radius = 3 * radius")
     assert sc.attack(tmp_path / "run", **FAST, **places).broken.tolist() == [0, 1, 2, 3]
 

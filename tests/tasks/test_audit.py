@@ -14,9 +14,10 @@ from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
+from smoothcert._files import JOURNAL
 from smoothcert.errors import setting
 from smoothcert.plans import Case
-from smoothcert.runs.journal import FILE, Journal
+from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import open_run
 from smoothcert.runs.words import summary
 from smoothcert.tasks.audit import audit, fault
@@ -47,7 +48,7 @@ def check(run, **settings):
 
 
 def tamper(run, id, /, **columns):
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         for name, value in columns.items():
             db.execute(f"UPDATE certificates SET {name} = ? WHERE id = ?", (value, id))
     db.close()
@@ -142,7 +143,7 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
 
 
 def test_units_that_the_inputs_do_not_have_are_found(run):
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("UPDATE manifest SET value = '[0.4, 0.5]' WHERE key = 'values'")
     db.close()
     [finding] = check(run).findings
@@ -285,7 +286,7 @@ def test_inputs_that_can_be_read_are_not_left_out(run):
     ids = [id for id in range(12) if id != wrong]
     with Journal(run.path, write=True) as journal:
         journal.write_manifest({"ids": ids, "unreadable": [wrong]})
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("DELETE FROM certificates WHERE id = ?", (wrong,))
     db.close()
     [finding] = check(run).findings
@@ -294,7 +295,7 @@ def test_inputs_that_can_be_read_are_not_left_out(run):
 
 
 def test_a_run_that_is_not_complete_is_checked_as_far_as_it_is(run):
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("DELETE FROM certificates WHERE id = ?", (int(run.id[-1]),))
         db.execute("DELETE FROM manifest WHERE key = 'finished'")
     db.close()
@@ -303,7 +304,7 @@ def test_a_run_that_is_not_complete_is_checked_as_far_as_it_is(run):
 
 
 def test_nothing_to_check_is_not_all_well(run):
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("DELETE FROM certificates")
     db.close()
     with refused("no-certificates", run=run.path):
@@ -376,7 +377,7 @@ def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
     (run.path / "trap.py").write_text("raise AssertionError('executed')\n")
     monkeypatch.chdir(run.path)
     value = named if part == "model" else {"name": named, "hash": "", "description": ""}
-    with sqlite3.connect(FILE) as db:
+    with sqlite3.connect(JOURNAL) as db:
         db.execute(
             "INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", (part, json.dumps(value))
         )
@@ -400,7 +401,7 @@ def test_a_setting_that_this_version_does_not_know_is_refused_and_none_is_given_
 
 
 def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES ('compile', '\"stages\"')")
     db.close()
     with refused("other-runtime", there="stages", here="none"):
@@ -418,7 +419,7 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
         batch=500,
     )
     assert run.manifest.same_draws(again.manifest)
-    with sqlite3.connect(run.path / FILE) as db:
+    with sqlite3.connect(run.path / JOURNAL) as db:
         db.execute("UPDATE manifest SET value = '1' WHERE key = 'drawing'")
     db.close()
     for attempt in (
@@ -499,7 +500,7 @@ def test_inputs_that_an_earlier_version_rounded_by_too_much_are_named(tmp_path, 
     exact[1] += np.spacing(np.float32(4000)) / 2
     settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(200), "device": "cpu", "batch": 100}
     run = sc.certify(above, exact + 0.5, out=tmp_path, dtype="float64", **settings)
-    with sqlite3.connect(run.path / FILE) as db:  # version 1.0.0 would have run it in float32
+    with sqlite3.connect(run.path / JOURNAL) as db:  # version 1.0.0 would have run it in float32
         db.execute("UPDATE manifest SET value = '\"float32\"' WHERE key = 'dtype'")
     db.close()
     found = audit(run.path, redraw=redraw, model=above, data=exact + 0.5)

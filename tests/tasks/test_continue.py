@@ -9,11 +9,11 @@ import torch
 from tests.refusals import refused
 
 import smoothcert as sc
+from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.executors import Job
 from smoothcert.executors.worker import Worker
 from smoothcert.plans import AtRadii, Case
-from smoothcert.runs.journal import FILE
 from smoothcert.runs.merge import merge
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
@@ -177,7 +177,7 @@ def test_a_part_of_the_inputs_can_go_on(tmp_path):
 def test_the_audit_finds_a_certificate_that_was_left_behind(tmp_path):
     certify(tmp_path, SHORT)
     run = certify(tmp_path, LONGER)
-    with sqlite3.connect(tmp_path / FILE) as db:
+    with sqlite3.connect(tmp_path / JOURNAL) as db:
         db.execute("UPDATE certificates SET plan = ? WHERE id = 3", [json.dumps(describe(SHORT))])
     assert [f.id for f in checked(run)] == [3]
 

@@ -15,11 +15,11 @@ from tests.pages import render
 from tests.refusals import refused
 
 import smoothcert as sc
+from smoothcert._files import JOURNAL
 from smoothcert.data.mnist_cifar import CLOTHES
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.report.pictures import distance
-from smoothcert.runs.journal import FILE
 
 HOSTILE = "<script>document.title='owned'</script>"
 
@@ -316,7 +316,7 @@ def test_a_radius_of_0_is_no_promise_about_changes(tmp_path):
 
 def test_a_run_without_certificates_is_one_sentence(tmp_path):
     run, places = certified(tmp_path)
-    with closing(sqlite3.connect(run.path / FILE)) as journal:
+    with closing(sqlite3.connect(run.path / JOURNAL)) as journal:
         journal.execute("DELETE FROM certificates")
         journal.commit()
     for ids in ([0], []):
@@ -390,5 +390,5 @@ def test_units_are_claimed_only_where_they_hold(tmp_path):
         "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)"
         in page
     )
-    assert "radii in l2 of inputs in [25.5, 229.5]" in page
+    assert "radii (l2) of inputs in [25.5, 229.5]" in page
     assert "black is 0" not in page

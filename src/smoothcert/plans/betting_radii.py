@@ -1,23 +1,29 @@
 """Deciding chosen radii with the runner-up: bets on the votes of the class and of its rivals (an
 e-process).
 
-The plan bets that the class beats each rival everywhere within each radius (`statistics.betting`).
-A radius is proved when every rival is beaten at it and at every smaller radius. If a claim is
-false, a true hypothesis had to be rejected: the first false radius, the rival that is too strong
-there. The wealth of its bets ever reaches 1 / alpha with a probability of at most alpha (Ville's
-inequality), whatever the looks and the reason to stop. So each test uses the full alpha, for a
-class that is known or chosen by samples that do not count.
+H(r, B) is the hypothesis that the rival B is as strong as the class A somewhere within r. The plan
+bets against it (`statistics.betting`), and B is beaten at r when the wealth of these bets reaches
+1 / alpha. If H(r, B) is true, this ever happens with a probability of at most alpha (Ville's
+inequality), whatever the looks and the reason to stop.
+
+A radius is proved when every rival is beaten at it and at every smaller radius. If a proved radius
+is false, take the smallest false one, r, and a rival B for which H(r, B) is true: B was beaten at
+r. So each hypothesis is tested with the full alpha, for a class that is known or chosen by samples
+that do not count.
 
 For the top k, a radius is proved when at most k - 1 rivals are unbeaten at it and at every smaller
-radius, with wealth k / alpha. If a claim is false, k rivals have true hypotheses at the first false
-radius, and one of these k had to be rejected.
+radius, with wealth k / alpha. If a proved radius is false, H(r, B) is true for k rivals at the
+smallest false radius r, and one of these k was beaten there.
 
-Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling
-stops. So a run can be continued with a higher ceiling, or with radii above its largest: it gets
-another stage. Every input goes through all stages in order. It enters the next one when it has
-decided the radii of the last one, has given up or has reached its ceiling. So votes and proofs
-follow from the plan alone, whenever an input was opened. A radius that enters later starts with a
-wealth of 1, and earlier votes only teach its bets.
+A run can be continued with a higher ceiling, or with radii above its largest: it gets another
+stage. Votes and proofs follow from the plan alone, whenever an input was opened, by these rules:
+
+1. Bets change only at looks that do not depend on the ceiling. Their proofs hold wherever sampling
+   stops.
+2. Every input goes through all stages in order.
+3. An input enters the next stage when it has decided the radii of the last one, has given up or has
+   reached its ceiling.
+4. A radius that enters later starts with a wealth of 1. Earlier votes only teach its bets.
 """
 
 from __future__ import annotations
@@ -44,6 +50,7 @@ from smoothcert.plans.follow import Case
 from smoothcert.plans.tally import Tally
 from smoothcert.plans.votes import Look, Votes
 from smoothcert.statistics.betting import LOOKS, best_bet, fair_payoffs, tangents
+from smoothcert.statistics.bounds import Counts
 from smoothcert.statistics.e_process import Histories, begin_histories, outcome, update_histories
 
 _VERSION = 1
@@ -56,7 +63,7 @@ class Stage(NamedTuple):
 
     ceiling: int
     """The most samples that a decision rests on."""
-    radii: int
+    n_radii: int
     """How many of the radii were asked for."""
 
 
@@ -107,7 +114,7 @@ class BettingRadii(DecidingPlan):
         DecidingPlan.__post_init__(self)
         settle(self, earlier=tuple(Stage(*map(int, stage)) for stage in self.earlier))
         for before, after in pairwise(self.stages):
-            if not (0 < before.radii <= after.radii and before.ceiling <= after.ceiling):
+            if not (0 < before.n_radii <= after.n_radii and before.ceiling <= after.ceiling):
                 raise InvalidInput(
                     "stages-shrink",
                     "earlier must hold smaller ceilings and fewer radii, got {earlier}",
@@ -124,7 +131,7 @@ class BettingRadii(DecidingPlan):
     def earlier_plans(self) -> tuple[Plan, ...]:
         plans = []
         for i, stage in enumerate(self.earlier):
-            radii = self.radii[: stage.radii]
+            radii = self.radii[: stage.n_radii]
             plans.append(
                 replace(self, radii=radii, samples=stage.ceiling, earlier=self.earlier[:i])
             )
@@ -134,16 +141,17 @@ class BettingRadii(DecidingPlan):
         """With a higher ceiling, or with radii above its largest, a recorded run of this plan goes
         on.
         """
-        if not isinstance(recorded, BettingRadii) or self.earlier:
-            return self
-        if self.samples < recorded.samples:
-            return self
-        if self.radii[: len(recorded.radii)] != recorded.radii:
+        if not isinstance(recorded, BettingRadii) or not self._extends(recorded):
             return self
         if replace(self, earlier=recorded.earlier) == recorded:
             return recorded
         longer = replace(self, earlier=recorded.stages)
         return longer if longer.earlier_plans[-1] == recorded else self
+
+    def _extends(self, recorded: BettingRadii) -> bool:
+        """Whether this asks for no fewer samples, and for the same radii or larger ones besides."""
+        same_radii = self.radii[: len(recorded.radii)] == recorded.radii
+        return not self.earlier and self.samples >= recorded.samples and same_radii
 
     def for_noise(self, noise: Noise) -> Self:
         check_random(noise)
@@ -216,13 +224,10 @@ class BettingRadii(DecidingPlan):
 
         The first look only teaches the first bet.
         """
-        ceilings = np.array([stage.ceiling for stage in self.stages]) + self.pilot
-        radii = np.array([stage.radii for stage in self.stages])
         start = _start(noise, self.radii)
         progress = [one or start for one in before]
         stage = np.array([one.stage for one in progress])
         total = np.array([one.total for one in progress]) + np.asarray(samples)
-        following = np.searchsorted(LOOKS, total, side="right")
         histories = update_histories(
             tangents(noise, self.radii),
             [one.histories for one in progress],
@@ -230,26 +235,50 @@ class BettingRadii(DecidingPlan):
             samples,
             chosen=chosen,
             alpha=self.alpha / self.top,
-            look=(LOOKS[following - 1] == total) | (total == self.pilot),
-            radii=radii[stage],
+            bets_change=self._bets_change(total),
+            n_radii=self._n_radii[stage],
         )
-        while True:
-            result = outcome(
-                histories,
-                ceilings[stage],
-                alpha=self.alpha / self.top,
-                give_up=self.give_up,
-                top=self.top,
-            )
-            ended = (result.proved >= radii[stage]) | result.hopeless | (total >= ceilings[stage])
-            passed = ended & (stage < len(radii) - 1)
-            if not passed.any():
-                break
-            stage = stage + passed
-        due = np.minimum(LOOKS[following], ceilings[stage])
+        stage, proved, ended = self._enter_stages(histories, stage, total)
+        following_look = LOOKS[np.searchsorted(LOOKS, total, side="right")]
+        due = np.minimum(following_look, self._ceilings[stage])
         more = np.where(ended, 0, due - total)
-        numbers = (part.tolist() for part in (total, stage, result.proved, more))
+        numbers = (part.tolist() for part in (total, stage, proved, more))
         return [Progress(*one) for one in zip(histories, *numbers, strict=True)]
+
+    def _enter_stages(
+        self, histories: Sequence[Histories], stage: Counts, total: Counts
+    ) -> tuple[Counts, Counts, NDArray[np.bool_]]:
+        """The stage of each input, how many radii are proved, and whether all is decided.
+
+        An input may pass several stages without a new sample.
+        """
+        ceilings = self._ceilings[stage]
+        result = outcome(
+            histories,
+            ceilings,
+            alpha=self.alpha / self.top,
+            give_up=self.give_up,
+            top=self.top,
+        )
+        ended = (result.proved >= self._n_radii[stage]) | result.hopeless | (total >= ceilings)
+        passed = ended & (stage < len(self.stages) - 1)
+        if passed.any():
+            return self._enter_stages(histories, stage + passed, total)
+        return stage, result.proved, ended
+
+    def _bets_change(self, total: ArrayLike) -> NDArray[np.bool_]:
+        """Whether bets change after so many samples."""
+        return np.isin(total, np.append(LOOKS, self.pilot))
+
+    @property
+    def _ceilings(self) -> Counts:
+        """The ceiling of each stage, with the pilot."""
+        return np.array([stage.ceiling for stage in self.stages]) + self.pilot
+
+    @property
+    def _n_radii(self) -> Counts:
+        """How many radii each stage decides."""
+        return np.array([stage.n_radii for stage in self.stages])
 
     def coverage(self, noise: Noise) -> Coverage:
         return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
@@ -287,14 +316,14 @@ class BettingRadii(DecidingPlan):
             )
             progress = case.state.progress
             stage = 0 if progress is None else progress.stage
-            entered = np.arange(len(self.radii)) < self.stages[stage].radii
+            entered = np.arange(len(self.radii)) < self.stages[stage].n_radii
             gain = sum(n[:, None] * payoff for n, payoff in zip(new.T, payoffs, strict=True))
             wealth = np.where(entered, wealth + gain, 0.0)
             best = np.maximum(best, wealth)
             seen = seen + new
             case.add(look)
             total = int(seen[0].sum())
-            if total in LOOKS or total == self.pilot:
+            if self._bets_change(total):
                 bet = best_bet(tangents(noise, self.radii), seen[0, 0], seen[:, 1], total)
                 payoffs = fair_payoffs(bet, noise, self.radii)
         return best

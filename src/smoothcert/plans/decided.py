@@ -89,7 +89,7 @@ class DecidingPlan(Plan):
         return int(np.diff(default_looks(self.samples), prepend=0).min())
 
     def for_noise(self, noise: Noise) -> Self:
-        """This plan, unless not even unanimous votes prove one of its radii."""
+        """Refuse a radius that even unanimous votes cannot prove."""
         check_random(noise)
         most = unanimous(self, noise).proof().radius
         for radius in self.radii:

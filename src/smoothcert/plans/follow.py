@@ -115,7 +115,8 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
             case.looks += 1
             case.spent += look.samples
             more = whole_samples(plan, type(plan).request(plan, state))
-            case.more = within_limits(plan, more, case.spent, case.looks)
+            check_within_limits(plan, more, case.spent, case.looks)
+            case.more = more
             yield case
 
 
@@ -164,8 +165,8 @@ def follow(
         state = told(plan, state, draw(more))
         spent += more
         looks += 1
-        wanted = whole_samples(plan, kind.request(plan, state), taking_part=more > 0)
-        more = within_limits(plan, wanted, spent, looks)
+        more = whole_samples(plan, kind.request(plan, state), taking_part=more > 0)
+        check_within_limits(plan, more, spent, looks)
     return Followed(state, spent)
 
 
@@ -205,10 +206,11 @@ def _first_request(plan: Rule, state: Any) -> int:
             "{plan}.request asks for 0 samples at the first look: an input needs some",
             plan=type(plan).__name__,
         )
-    return int(within_limits(plan, first, 0, 0))
+    check_within_limits(plan, first, 0, 0)
+    return int(first)
 
 
-def within_limits(plan: Rule, more: Numbers, spent: Numbers, looks: int) -> Numbers:
+def check_within_limits(plan: Rule, more: Numbers, spent: Numbers, looks: int) -> None:
     """Refuse a rule that would never end, or that asks for more than an input may cost."""
     total = int(np.max(np.where(more, more + spent, 0), initial=0))
     if total and looks >= plan.most_looks:
@@ -227,7 +229,6 @@ def within_limits(plan: Rule, more: Numbers, spent: Numbers, looks: int) -> Numb
             samples=total,
             most=plan.most_samples,
         )
-    return more
 
 
 def _of_those(taking_part: NDArray[np.bool_], new: Any, old: Any) -> Any:

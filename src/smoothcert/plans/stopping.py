@@ -15,7 +15,7 @@ import numpy as np
 
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Rule
-from smoothcert.plans.follow import proved, whole_samples, within_limits
+from smoothcert.plans.follow import check_within_limits, proved, whole_samples
 from smoothcert.plans.simulation import needed_probability
 from smoothcert.plans.tally import Tally
 from smoothcert.statistics.bounds import Array, likely
@@ -111,7 +111,7 @@ class StoppingDistribution:
             state = state._replace(pilot_count=counts, count=nothing, drawn=nothing)
         plan = self.plan
         wanted = whole_samples(plan, type(plan).request(plan, state), taking_part=counts >= 0)
-        within_limits(plan, wanted, state.drawn + self._start.pilot, look)
+        check_within_limits(plan, wanted, state.drawn + self._start.pilot, look)
         needed = np.zeros(len(counts))
         if not np.all(wanted):
             proof = proved(plan, state)

@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from math import inf, isinf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +26,8 @@ from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof, Rule
-from smoothcert.runs.manifest import Manifest, Simple, check_type, unreadable_entry
+from smoothcert.runs.manifest import DAMAGED, Manifest, Simple, check_type, unreadable_entry
 from smoothcert.runs.results import COLUMNS, numbers_of
-
-FILE = JOURNAL
 
 _LAYOUT = 2
 """The version of the tables below."""
@@ -47,6 +46,9 @@ _DECLARED = ",\n    ".join(
     for c, t in COLUMNS.items()
 )
 
+# Attacks and answers to questions stand beside the entries of the manifest.
+_ENTRIES = ", ".join(f"'{f.name}'" for f in fields(Manifest))
+_MANIFEST = f"SELECT key, value FROM manifest WHERE key IN ({_ENTRIES})"
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
 # WAL allows readers during a run. The tables are made together, so that nobody finds only some of
@@ -103,11 +105,11 @@ class Journal:
     """
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
-        self.path = folder / FILE
+        self.path = folder / JOURNAL
         self._flushed = -inf
         self._is_new = write and not self.path.exists()
         if not write and not self.path.is_file():
-            reason = f"it has no {FILE}" if folder.exists() else "it does not exist"
+            reason = f"it has no {JOURNAL}" if folder.exists() else "it does not exist"
             raise InvalidInput(
                 "not-a-run", "{folder} is not a run: {reason}", folder=folder, reason=reason
             )
@@ -244,7 +246,7 @@ class Journal:
     def manifest(self) -> Manifest:
         """The manifest of the run."""
         with self._errors("read"):
-            rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
+            rows = self._db.execute(_MANIFEST).fetchall()
         if not rows:
             raise self._empty()
         values = {}
@@ -279,20 +281,17 @@ class Journal:
     def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
         """The settings of the attacks in one norm, and the distances by id; None without any."""
         with self._errors("read"):
-            recorded = self._db.execute(
-                "SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)
-            ).fetchone()
             rows = self._db.execute(
                 "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
             ).fetchall()
-        if recorded is None:
-            return None
-        settings = json.loads(recorded[0])  # `manifest` has read it before
         try:
+            settings = self.recorded(f"attack in {norm}")
+            if settings is None:
+                return None
             check_type(settings, Mapping[str, Simple | list[int]])
             check_type(settings["shape"], list[int])
             check_type(rows, list[tuple[int, float | None]])
-        except (KeyError, TypeError) as error:
+        except DAMAGED as error:
             raise unreadable_entry(self.path, f"attack in {norm}", error) from None
         return settings, {id: inf if distance is None else distance for id, distance in rows}
 

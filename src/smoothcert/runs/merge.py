@@ -23,6 +23,8 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
     The runs must have the same settings and different inputs. Missing certificates are an error,
     unless `partial` is true. Then `certify` without `shard` can complete the merged run.
 
+    The merged run has been asked no question yet: answers to questions stay with the parts.
+
     Args:
         runs: The runs or their folders.
         out: The folder of the merged run. It must not contain a run.
@@ -144,6 +146,8 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         values=(float(values.min()), float(values.max())) if len(values) else None,
         until_clear=any(m.until_clear for m in manifests),
         unreadable=_union([m.unreadable for m in manifests]),
+        copies=_union([m.copies for m in manifests]),
+        questions=[],
     )
 
 

@@ -10,14 +10,14 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.groups import read_level
 from smoothcert.errors import SmoothcertError
 from smoothcert.plans.asked import Question
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import Manifest, QuestionEntry, check_type
+from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.runs.writer import locked_journal
@@ -85,11 +85,14 @@ def recorded_answers(run: Run, number: int) -> Answers | None:
         run: The run.
         number: Which question it is, from 1.
     """
-    with Journal(run.path) as journal, suppress(ValueError, TypeError):
-        recorded = journal.recorded(f"answers {number}")
+    with Journal(run.path) as journal, suppress(*DAMAGED):
+        recorded: Answers = journal.recorded(f"answers {number}")
         check_type(recorded, Answers)
-        found: Answers = recorded
-        return found
+        levels = len(run.manifest.questions[number - 1]["levels"])
+        columns: list[list[Any]] = [*recorded["prediction"], *recorded["radius"]]
+        has_all_levels = len(recorded["prediction"]) == len(recorded["radius"]) == levels
+        if has_all_levels and all(len(column) == len(recorded["id"]) for column in columns):
+            return recorded
     return None
 
 

@@ -15,9 +15,7 @@ was drawn. So the product of payoffs, the wealth, reaches 1 / alpha with a proba
 alpha (Ville), whatever the looks and the reason to stop. A bad choice of b0 and lam costs samples
 and never soundness. Only s, k and payoffs are rounded to the safe side.
 
-A radius is proved when every rival is beaten at it and at every smaller radius. If a claim is
-false, the first false radius needed a true hypothesis to be rejected. So all rivals and radii use
-the full alpha, for a class that is known or chosen by samples that do not count.
+`plans.betting_radii` says why all rivals and radii can use the full alpha.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ LOOKS: Counts = np.array(default_looks(10**10)[:-1])
 class Tangents(NamedTuple):
     """Tangents of the trade-off curves of some radii, on a grid of b0."""
 
-    radii: int
+    n_radii: int
     """How many radii there are."""
     zero: bool
     """Whether the first one is 0. Its curve h(b) = b is its own only tangent, and the next two
@@ -125,8 +123,6 @@ def best_bet(
     leader: ArrayLike,
     rival: ArrayLike,
     drawn: ArrayLike,
-    *,
-    numbers: int = _MOST_NUMBERS,
 ) -> Bet:
     """The bet whose wealth grows fastest if votes go on as they came so far.
 
@@ -138,12 +134,11 @@ def best_bet(
         leader: Votes of the class so far (...).
         rival: Votes of its rival (...).
         drawn: All samples (...).
-        numbers: How many numbers the largest array may hold.
     """
     a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (leader, rival, drawn)))
     q = ((np.stack([a, b, n - a - b]) + 0.5) / (n + 1.5)).reshape(3, -1, 1)
-    shape = (*a.shape, table.radii)
-    size = numbers // (_COARSE * table.radii)
+    shape = (*a.shape, table.n_radii)
+    size = _MOST_NUMBERS // (_COARSE * table.n_radii)
     parts = [_bet(table, q[:, i : i + size]) for i in range(0, q.shape[1], size)]
     return Bet(*(np.concatenate(part).reshape(shape) for part in zip(*parts, strict=True)))
 
@@ -218,7 +213,7 @@ def bet_at(noise: Noise, radius: ArrayLike, own: ArrayLike, rival: ArrayLike) ->
 
 def _touching(table: Tangents, q: Array) -> Array:
     """h(b0), s, k and the log likelihood of the best tangents (4, n, radii)."""
-    tangent = np.empty((4, q.shape[1], table.radii))
+    tangent = np.empty((4, q.shape[1], table.n_radii))
     if table.zero:
         b0 = (q[0] + q[1]) / 2  # the best point of h(b) = b
         tangent[0, :, :1] = b0
@@ -231,17 +226,22 @@ def _touching(table: Tangents, q: Array) -> Array:
 
 
 def _search(table: Tangents, q: Array, tangent: Array) -> None:
-    """Fill in the radii above 0: the best of the coarse points, then the top of a
-    parabola, twice.
+    """Fill in the best tangents of the radii above 0.
+
+    1. The best coarse point and its neighbours give a parabola, whose top is near a fine point.
+    2. This fine point and its neighbours give another one. The tangent is taken at its top.
     """
-    coarse = (q[:, :, 0].T @ table.coarse).reshape(-1, _COARSE)
+    coarse = (q[:, :, 0].T @ table.coarse).reshape(-1, _COARSE)  # log likelihoods
     best = np.minimum(np.maximum(coarse.argmax(axis=1), 1), _COARSE - 2)
-    top = _top(coarse.take(best + np.arange(0, coarse.size, _COARSE) + _SIDES[:, 0]))
-    place = (np.rint(_FINE * (best + top)).astype(int) + _FINE // 2).reshape(q.shape[1], -1)
-    place += np.arange(0, table.points.shape[1], _COARSE * _FINE)
-    points = table.points.take(place + _SIDES, axis=1)  # (6, sides, n, radii)
+    first_of_row = np.arange(0, coarse.size, _COARSE)
+    top = _top(coarse.take(first_of_row + best + _SIDES[:, 0]))
+
+    fine = (np.rint(_FINE * (best + top)).astype(int) + _FINE // 2).reshape(q.shape[1], -1)
+    first_of_radius = np.arange(0, table.points.shape[1], _COARSE * _FINE)
+    points = table.points.take(first_of_radius + fine + _SIDES, axis=1)  # (6, sides, n, radii)
     likelihood = q[0] * points[0] + q[1] * points[1] + q[2] * points[2]
     top = np.rint(_PLACES * _top(likelihood)) / _PLACES
+
     # A mean of bounds is a bound, so s and k between two tangents are as sound as theirs.
     middle = points[3:, 1]
     right = np.maximum(top, 0)

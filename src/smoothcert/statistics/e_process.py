@@ -1,8 +1,6 @@
 """The e-process of bets: the wealth of a class against its rivals at every radius, look after look.
 
-Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`). Under a false claim it
-is a nonnegative supermartingale, so it ever reaches 1 / alpha with a probability of at most alpha
-(Ville's inequality).
+Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class Wealth(NamedTuple):
 def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
     """Wealth 1 everywhere. Nothing is known, so there is no bet on the first look."""
     nothing = np.zeros(shape)
-    wealth = np.zeros((*shape, table.radii))
+    wealth = np.zeros((*shape, table.n_radii))
     distance = best_bet(table, nothing, nothing, nothing).distance
     return Wealth(nothing, nothing, nothing, wealth, Bet(wealth, wealth, wealth, distance))
 
@@ -55,7 +53,7 @@ def update(
     drawn: ArrayLike,
     *,
     alpha: float,
-    look: ArrayLike = True,
+    bets_change: ArrayLike = True,
 ) -> Wealth:
     """Wealth after more votes, and the next bet.
 
@@ -66,8 +64,8 @@ def update(
         rival: New votes of its rival (...).
         drawn: New samples (...).
         alpha: The largest probability to beat a rival wrongly.
-        look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a
-            ceiling.
+        bets_change: Whether bets change now (...). Bets that change only at `LOOKS` do not depend
+            on a ceiling.
     """
     a, b, n = (np.asarray(part, float) for part in (leader, rival, drawn))
     gain = sum(
@@ -77,9 +75,9 @@ def update(
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
     votes = wealth.leader + a, wealth.rival + b, wealth.drawn + n
-    if not np.any(look):
+    if not np.any(bets_change):
         return Wealth(*votes, grown, wealth.bet)
-    changed = np.asarray(look)[..., None]
+    changed = np.asarray(bets_change)[..., None]
     new = zip(best_bet(table, *votes), wealth.bet, strict=True)
     return Wealth(*votes, grown, Bet(*(np.where(changed, *parts) for parts in new)))
 
@@ -87,12 +85,20 @@ def update(
 def hopeless(
     wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP
 ) -> NDArray[np.bool_]:
-    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (...,
-    radii).
+    """Whether a rival will probably stay unbeaten at a radius (..., radii).
 
-    With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less
-    what learning the bet costs. d after N samples is normal around d after n, with variance 1 / n -
-    1 / N. Giving up proves nothing, so an approximation is good enough.
+    That is so where the chance to beat it by the ceiling is below `give_up`. Giving up proves
+    nothing, so an approximation of this chance is good enough:
+
+    1. With good bets, log wealth grows as n d^2 / 2, less what learning the bet costs. d is the
+       distance of the votes from a tie.
+    2. d after N samples is normal around d after n, with variance 1 / n - 1 / N.
+
+    Args:
+        wealth: Wealth after n samples.
+        ceiling: The ceiling N (...).
+        alpha: The largest probability to beat a rival wrongly.
+        give_up: The chance below which a rival is given up.
     """
     n = np.maximum(wealth.drawn, 1.0)[..., None]
     ceiling = np.asarray(ceiling, float)[..., None]
@@ -139,8 +145,8 @@ def update_histories(
     *,
     chosen: Sequence[int],
     alpha: float,
-    look: ArrayLike = True,
-    radii: ArrayLike | None = None,
+    bets_change: ArrayLike = True,
+    n_radii: ArrayLike | None = None,
 ) -> list[Histories]:
     """The wealth of several inputs after more votes; see `update`.
 
@@ -153,39 +159,45 @@ def update_histories(
         drawn: New samples of each input.
         chosen: The class that bets, for each input.
         alpha: As for `update`.
-        look: As for `update`, for each input.
-        radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default:
-            all.
+        bets_change: As for `update`, for each input.
+        n_radii: How many radii each input bets on by now. The wealth at larger ones stays 1.
+            Default: all.
     """
     together, starts = _stacked(before)
     beaten: Any = np.isinf(together.log).all(axis=1).tolist()
-    maps = []
-    parents = []
-    new = []
+    rows_of_rivals = []
     sizes = []
+    old_rows = []
+    rival_votes = []
     for one, first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
         rows = one.rows
         rivals = {c: first + rows.get(c, 0) for c in {**rows, **added} if c != leader}
-        now, keys = _rows_after(rivals, added, first, beaten)
-        maps.append(now)
+        new_rows, keys = _rows_after(rivals, added, first, beaten)
+        rows_of_rivals.append(new_rows)
         sizes.append(len(keys))
-        parents += [row for row, _ in keys]
-        new += [count for _, count in keys]
-    repeats = np.asarray(sizes)
+        old_rows += [row for row, _ in keys]
+        rival_votes += [count for _, count in keys]
+
+    def for_each_row(of_inputs: ArrayLike) -> Array:
+        return np.repeat(np.broadcast_to(of_inputs, len(sizes)), sizes)
+
     leader_votes = [added.get(leader, 0) for added, leader in zip(votes, chosen, strict=True)]
-    split = _map(lambda part: part.take(parents, axis=0), together)
-    a, n, looks = (
-        np.repeat(np.broadcast_to(part, len(repeats)), repeats)
-        for part in (leader_votes, drawn, look)
+    grown = update(
+        table,
+        _map(lambda part: part.take(old_rows, axis=0), together),
+        for_each_row(leader_votes),
+        np.array(rival_votes),
+        for_each_row(drawn),
+        alpha=alpha,
+        bets_change=for_each_row(bets_change),
     )
-    grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
-    if radii is not None:
-        entered = np.repeat(np.asarray(radii), repeats)[:, None] > np.arange(table.radii)
+    if n_radii is not None:
+        entered = for_each_row(n_radii)[:, None] > np.arange(table.n_radii)
         grown = grown._replace(log=np.where(entered, grown.log, 0.0))
-    ends = np.cumsum(repeats).tolist()
+    ends = np.cumsum(sizes).tolist()
     return [
         Histories(rows, grown, end - size, end)
-        for rows, size, end in zip(maps, sizes, ends, strict=True)
+        for rows, size, end in zip(rows_of_rivals, sizes, ends, strict=True)
     ]
 
 

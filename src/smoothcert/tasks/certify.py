@@ -14,6 +14,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from smoothcert._answers import same_votes
+from smoothcert._files import JOURNAL
 from smoothcert._user_errors import naming_user_errors
 from smoothcert.device.setup import say_nothing
 from smoothcert.errors import (
@@ -32,7 +33,6 @@ from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.coverage import caveat
 from smoothcert.plans.two_stage import Bound
-from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results, sensitive_place
 from smoothcert.runs.run import Run, open_run
@@ -364,7 +364,7 @@ def forecast(
     """
     request = Request.of("forecast", model, data, labels, **arguments)
     run = None
-    if out is not None and (Path(out) / FILE).is_file():
+    if out is not None and (Path(out) / JOURNAL).is_file():
         run = open_run(out)
     with executor or LocalExecutor() as executor:
         # A run without certificates has no settings to keep.

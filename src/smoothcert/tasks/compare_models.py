@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert import _check
-from smoothcert._files import write_output
+from smoothcert._files import JOURNAL, write_output
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime
@@ -22,7 +22,6 @@ from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
-from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
 from smoothcert.runs.words import duration
@@ -128,7 +127,7 @@ def compare_models(
 
 def _sizes(folders: list[Path], most: int) -> Iterator[int]:
     """How many inputs to look at, one number per look. Earlier looks are not repeated."""
-    before = [open_run(f).asked if (f / FILE).is_file() else 0 for f in folders]
+    before = [open_run(f).asked if (f / JOURNAL).is_file() else 0 for f in folders]
     seen = min(most, *before)
     looks = (int(_FIRST_INPUTS * _GROWTH_PER_LOOK**look) for look in range(_MOST_LOOKS))
     for size in sorted({min(size, most) for size in looks}):
