@@ -122,7 +122,8 @@ def answers(
     path = _path(question.levels, plan, certificates, classes)
     looks = range(max(len(c.looks) for c in certificates))
     if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
-        # A pilot of another size than that of bets: they go without it.
+        # This pilot has another size than that of bets, and it has chosen the class: from here on,
+        # the class is given, which is what plans call known labels.
         asked = replace(asked, known_labels=True, pilot=0)
         looks = looks[1:] if plan.pilot else looks
     stages = _stages(plan, noise, certificates) if plan.earlier_plans else None
