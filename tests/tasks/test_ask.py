@@ -217,6 +217,15 @@ def test_an_audit_finds_answers_of_another_length(run, damage):
     assert "missing or damaged" in finding.reason
 
 
+def test_an_audit_does_not_believe_a_question_at_alpha_0(run):
+    ask(run, top=2)
+    with Journal(run.path, write=True) as journal:
+        [question] = journal.entry("questions")
+        journal.write_manifest({"questions": [question | {"alpha": 0.0}]})
+    with refused("not-an-alpha"):
+        audit(run.path, redraw=0)
+
+
 def test_broken_answers_leave_the_run_readable(run):
     ask(run, top=2)
     with closing(sqlite3.connect(run.path / "journal.sqlite")) as db, db:

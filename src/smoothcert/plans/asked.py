@@ -91,7 +91,8 @@ class Question:
             )
         changes: dict[str, Any] = {}
         if not isinstance(plan, Exact):
-            changes["alpha"] = (self.alpha or plan.alpha) / self.divisor(plan)
+            alpha = plan.alpha if self.alpha is None else self.alpha
+            changes["alpha"] = alpha / self.divisor(plan)
         if isinstance(plan, TwoStagePlan):
             changes["pilot_use"] = "fresh"  # votes that chose the class cannot count again
         if isinstance(plan, DecidingPlan) and self.radii is not None:

@@ -196,8 +196,8 @@ class Manifest:
         if text is None:
             return None
         try:
-            return read_level(json.loads(str(text)), self.classes, None)
-        except ValueError as error:  # a run never makes us read another file
+            return recorded_level(str(text), self.classes)
+        except (TypeError, ValueError) as error:
             raise unreadable_entry("the run", "groups", error) from None
 
     @property
@@ -328,6 +328,13 @@ class Manifest:
         )
 
 
+def recorded_level(text: str, classes: int) -> Groups:
+    """A level of groups from its record. A run never makes us read another file."""
+    content = json.loads(text)
+    check_type(content, Mapping[str, Any])
+    return read_level(content, classes, None)
+
+
 def hash_of(denoiser: Mapping[str, str] | None) -> str | None:
     """The hash of a denoiser's weights; None without a denoiser."""
     return None if denoiser is None else denoiser["hash"]
@@ -423,11 +430,20 @@ def _check_spending(spending: SpendingEntry) -> None:
         raise ValueError("rate and total must be finite numbers")
 
 
+def _check_questions(questions: Sequence[QuestionEntry]) -> None:
+    for question in questions:
+        levels = [json.loads(text) for text in question["levels"]]
+        check_type(levels, list[Mapping[str, Any]])
+        if not levels or not all(levels):
+            raise ValueError("a question has no groups")
+
+
 _CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {
     "shard": _check_shard,
     "denoiser": _check_denoiser,
     "budget": _check_budget,
     "spending": _check_spending,
+    "questions": _check_questions,
 }
 """What the type of an entry does not tell."""
 

@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypedDict
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.groups import read_level
 from smoothcert.errors import SmoothcertError
 from smoothcert.plans.asked import Question
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type
+from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type, recorded_level
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.runs.writer import locked_journal
@@ -103,7 +102,7 @@ def recorded_question(entry: QuestionEntry, manifest: Manifest) -> Question:
         entry: The entry.
         manifest: The manifest of the run.
     """
-    levels = [read_level(json.loads(text), manifest.classes, None) for text in entry["levels"]]
+    levels = [recorded_level(text, manifest.classes) for text in entry["levels"]]
     radii = None if entry["radii"] is None else tuple(entry["radii"])
     return Question(entry["top"], tuple(levels), radii, entry["alpha"])
 
