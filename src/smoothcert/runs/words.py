@@ -58,7 +58,7 @@ def _inputs(run: Run) -> str:
     parts = [f"{run.path}: {inputs}", f"{int(run.abstained.sum()):,} {uncertified}"]
     if run.labelled:
         at_radii = " at the decided radii" if run.decided_radii else ""
-        parts.append(f"ACR {round_down(run.acr)}{at_radii} ({run.noise.norm})")
+        parts.append(f"ACR {round_down(run.acr)}{at_radii} ({norm_in_brackets(run.noise)})")
         if run.unlabelled:
             parts.append(f"{run.unlabelled:,} without a label counted as 0")
     return ", ".join(filter(None, [*parts, run.left_out_in_words]))
@@ -219,6 +219,11 @@ def shortfall(noise: Noise | None, radii: Sequence[float] | None) -> str:
         f"no class provably wins by enough: a radius of {radius:g} needs {percent:g}% of the votes "
         "against a single rival"
     )
+
+
+def norm_in_brackets(noise: Noise) -> str:
+    """What radii measure, without brackets of its own, as in "l2" or "rotation in degrees"."""
+    return noise.norm.replace(" (", " in ").removesuffix(")")
 
 
 def bias_of_p(results: Results) -> str | None:
