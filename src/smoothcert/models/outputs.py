@@ -350,7 +350,7 @@ def check_full_batch(outputs: Outputs, few: Tensor, rows: int) -> None:
 
 
 @torch.inference_mode()
-def answers(
+def fingerprint(
     model: Network,
     example: Tensor,
     device: torch.device,

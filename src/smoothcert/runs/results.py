@@ -143,13 +143,13 @@ class Results:
             kept={c.id: c for c in certificates},
         )
 
-    def only(self, kept: NDArray[np.bool_]) -> Self:
+    def only(self, chosen: NDArray[np.bool_]) -> Self:
         """The results of some of the inputs.
 
         Args:
-            kept: Whether to keep each input.
+            chosen: Whether to keep each input.
         """
-        columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
+        columns: dict[str, Any] = {name: column[chosen] for name, column in self.columns.items()}
         return replace(self, **columns)
 
     def without_copies(self) -> Self:
@@ -494,7 +494,7 @@ def least_certificate(
     return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
 
 
-def asked_for(results: Results) -> str | None:
+def question_in_words(results: Results) -> str | None:
     """What is certified if it is not the class: a group, or a place among the top k."""
     words = []
     groups = None if results.manifest is None else results.manifest.groups
