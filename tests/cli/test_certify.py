@@ -309,11 +309,17 @@ def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(
 
 
 @pytest.mark.slow
-def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(
-    tmp_path, monkeypatch, smoothcert
+@pytest.mark.parametrize(
+    ("plan", "inputs", "kills"),
+    [
+        ("--samples 1000", 160, 20),
+        ("--transform rotation --radii 2,5 --known-labels --samples 1000", 40, 5),
+    ],
+)
+def test_a_run_killed_many_times_ends_with_the_certificates_of_one_that_was_not(
+    tmp_path, monkeypatch, smoothcert, plan, inputs, kills
 ):
-    inputs = 160
-    command = f"{REAL} --samples 1000 --limit {inputs} --out {tmp_path}"
+    command = f"{REAL} {plan} --limit {inputs} --out {tmp_path}"
     assert smoothcert(f"{command}/whole").code == 0
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["smoothcert.tasks.certify"])
@@ -321,7 +327,7 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(
     sys.argv[-1] += "/killed"
     moments = random.Random(0)
     done = set()
-    for _ in range(20):
+    for _ in range(kills):
         process = processes.Process(target=cli.main)
         process.start()
         process.poll = lambda process=process: process.exitcode

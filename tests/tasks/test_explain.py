@@ -390,5 +390,5 @@ def test_units_are_claimed_only_where_they_hold(tmp_path):
         "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)"
         in page
     )
-    assert "radii in l2 of inputs in [25.5, 229.5]" in page
+    assert "radii (l2) of inputs in [25.5, 229.5]" in page
     assert "black is 0" not in page

@@ -1,5 +1,7 @@
 """Runs that certify turned and zoomed pictures, from the pictures to the audit."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -117,8 +119,21 @@ def test_other_plans_do_not_certify_transformations():
 
 
 @pytest.mark.annexes
-def test_a_run_of_rotations_has_a_report(turned_run, tmp_path):
-    assert sc.write_report([turned_run], tmp_path / "report.html").exists()
+def test_a_report_explains_a_rotation_by_its_own_first_votes_on_the_masked_picture(
+    turned_run, tmp_path
+):
+    from_centre = np.arange(28) - 13.5
+    outside = np.hypot(from_centre, from_centre[:, None]) > 13.5
+    explained = sc.explain(turned_run, range(15), copies=32)
+    for one in explained:
+        assert Counter(one.answers) == turned_run[one.id].looks[0].votes
+        assert not one.x[0, outside].any()
+    page = sc.write_report([turned_run], tmp_path / "report.html", explained=explained[:1])
+    words = " ".join(page.read_text().split())
+    assert "no rotation by at most 5.000 degrees, with bilinear interpolation" in words
+    assert "without rounding to bytes, and with 0 outside of the disk" in words
+    assert "radius r (rotation in degrees)" in words
+    assert "(l2)" not in words
 
 
 @pytest.mark.annexes

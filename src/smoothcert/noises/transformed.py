@@ -105,6 +105,12 @@ class Transformed(Noise):
         self.noise.for_size(size)  # this checks it: the noise itself does not depend on the size
         return self
 
+    def _change_by(self, amount: str) -> str:
+        return (
+            f"{amount}, with bilinear interpolation, without rounding to bytes, and with 0 outside "
+            "of the disk that is kept,"
+        )
+
     def _no_radius(self) -> InvalidInput:
         return InvalidInput(
             "needs-walk",
@@ -142,10 +148,7 @@ class Rotation(Transformed):
         return angle, angle
 
     def certified_change(self, limit: str) -> str:
-        return (
-            f"rotation of the picture within its disk by at most {limit} degrees, with bilinear "
-            "interpolation,"
-        )
+        return self._change_by(f"rotation by at most {limit} degrees")
 
 
 @dataclass(frozen=True)
@@ -175,10 +178,7 @@ class Zoom(Transformed):
         return abs(1 / (1 + end / 100) - 1 / (1 + centre / 100)), 0 * centre
 
     def certified_change(self, limit: str) -> str:
-        return (
-            f"zoom of the picture within its disk by at most {limit} percent, with bilinear "
-            "interpolation,"
-        )
+        return self._change_by(f"zoom by at most {limit} percent")
 
 
 TRANSFORMATIONS = {"rotation": Rotation, "zoom": Zoom}

@@ -225,10 +225,25 @@ def probabilities(runs: Sequence[Results]) -> Chart:
         tuple(layers),
         sentences(
             f"The share of inputs {'that are correct with' if labelled else 'with'} a share of "
-            "votes above p. It hardly depends on the number of samples: with unlimited samples, "
-            "these inputs would be certified at the radius that belongs to p.",
+            "votes above p. It hardly depends on the number of samples.",
+            _meaning_of_p(runs),
             _BANDS,
             stopped(runs),
+        ),
+    )
+
+
+def _meaning_of_p(runs: Sequence[Results]) -> str:
+    """What a share of votes tells about the radius; a walk shares it over many pictures."""
+    walks = [isinstance(run.noise, Transformed) for run in runs]
+    return sentences(
+        when(
+            not all(walks),
+            "With unlimited samples, these inputs would be certified at the radius that belongs "
+            "to p.",
+        ),
+        when(
+            any(walks), "Under a transformation, votes are of many transformed pictures together."
         ),
     )
 

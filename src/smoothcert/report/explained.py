@@ -10,6 +10,7 @@ from math import ceil
 
 import numpy as np
 
+from smoothcert.noises import Transformed
 from smoothcert.plans import Certificate
 from smoothcert.report.pictures import (
     COUNTED,
@@ -139,6 +140,9 @@ class Explained:
         changed, answer, length = self.attack
         name = class_name(answer, self.class_names)
         size = _number(length, self._norm)
+        noise = self.certificate.noise
+        if isinstance(noise, Transformed):
+            size = f"{size} {noise.unit}"
         text = f"{name}, after a change of {size} that an attack found"
         return Shown(self._picture(changed), text)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
-from smoothcert.runs.words import bias_of_p
+from smoothcert.runs.words import bias_of_p, norm_in_brackets
 
 Common = TypeVar("Common")
 
@@ -41,7 +41,7 @@ def uncertified(run: Results) -> str:
 
 def norms(runs: Sequence[Results]) -> list[str]:
     """The norms in which these runs measure radii, each once. Published logs have none."""
-    return list(dict.fromkeys(run.noise.norm for run in runs if run.noise is not None))
+    return list(dict.fromkeys(norm_in_brackets(run.noise) for run in runs if run.noise is not None))
 
 
 def promise(runs: Sequence[Results]) -> str:

@@ -22,6 +22,7 @@ from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows, unseeded
+from smoothcert.noises import Transformed
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Certificate, SingleDraw
 from smoothcert.report.explained import Explained
@@ -32,6 +33,7 @@ from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import evenly
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
+from smoothcert.transformations.pictures import transform
 
 _MOST_COMPARED = 500
 """Inputs among which the nearest one with another label is searched."""
@@ -70,7 +72,7 @@ def explain(
     device = manifest.device if has_device else "cpu"
     plain = replace(manifest, compile="none", batch=copies, device=device)
     _, subject, dataset = recorded_subject(plain, places, purpose="explain")
-    inputs = {id: dataset[id][0] for id in dict.fromkeys(chosen)}
+    inputs = {id: _as_voted_on(dataset[id][0], subject) for id in dict.fromkeys(chosen)}
     for id, x in inputs.items():
         check_picture(x.numpy(), id)
     # Only CUDA draws its noise in another way.
@@ -92,6 +94,13 @@ def explain(
         )
         for (id, x), drawn in zip(inputs.items(), _draw(subject, inputs, copies), strict=True)
     ]
+
+
+def _as_voted_on(x: Tensor, subject: Subject) -> Tensor:
+    """The input without noise: under a transformation, the masked picture at amount 0."""
+    if not isinstance(subject.noise, Transformed):
+        return x
+    return transform(x[None], subject.noise, torch.zeros(1, dtype=torch.float64))[0].to(x.dtype)
 
 
 def _draw(
