@@ -56,3 +56,10 @@ def test_a_bad_policy_is_one_sentence_and_exit_code_2(smoothcert, runs, tmp_path
     (tmp_path / "policy.toml").write_text("inputs = -1")
     answer = smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml")
     assert (answer.code, answer.err) == (2, "smoothcert: inputs must be at least 1, got -1\n")
+
+
+def test_a_policy_that_does_not_exist_can_be_written(smoothcert, runs, tmp_path):
+    missing = tmp_path / "missing.toml"
+    answer = smoothcert(f"gate {runs[0]} --policy {missing}")
+    assert answer.code == 2
+    assert f"smoothcert gate {runs[0]} --init {missing}" in " ".join(answer.err.split())

@@ -12,7 +12,9 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
-PUBLISHED = Path(__file__).parents[3] / "shared" / "logs" / "imagenet-consistency-0.50.tsv"
+LOGS = Path(__file__).parents[3] / "shared" / "logs"
+PUBLISHED = LOGS / "imagenet-consistency-0.50.tsv"
+needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason="the published logs are not here")
 
 
 def manifest(plan, noise):
@@ -21,18 +23,46 @@ def manifest(plan, noise):
     return Manifest("m", 10, "d", "0", (7,), noise, plan, **settings).plain()
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published logs are not here")
-def test_replay_reproduces_the_paper(smoothcert):
-    answer = smoothcert(
-        f"replay {PUBLISHED} --sigma 0.5 --samples 100000 --pilot 1000 --decline 0.05 --kind absolute "
-        "--pilot-use reuse --json"
-    )
+@needs_logs
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "--protocol iss",
+        "--protocol iss --samples 100000 --decline 0.05",
+        "--samples 100000 --pilot 1000 --decline 0.05 --kind absolute --pilot-use reuse",
+    ],
+)
+def test_replay_reproduces_the_paper(smoothcert, plan):
+    answer = smoothcert(f"replay {PUBLISHED} --sigma 0.5 {plan} --json")
     found = json.loads(answer.out)
     assert found["average_samples"] == pytest.approx(34360, rel=0.03)
     assert found["acr"] == pytest.approx(0.799, abs=0.005)
     assert found["fixed"]["acr"] == pytest.approx(0.777, abs=0.005)
     assert found["fixed"]["samples"] == found["average_samples"]
     assert {"mad", "abstained", "certified_accuracy", "ceiling"} <= set(found)
+
+
+@needs_logs
+@pytest.mark.parametrize(
+    ("log", "sigma"),
+    [
+        ("imagenet-consistency-0.50.tsv", 0.5),
+        ("imagenet-consistency-1.00.tsv", 1.0),
+        ("cifar10-consistency-0.50.tsv", 0.5),
+    ],
+)
+def test_the_protocol_of_cohen_gives_back_the_figures_of_a_log(smoothcert, log, sigma):
+    radii = [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5]
+    published = read_results(LOGS / log)
+    listed = ",".join(map(str, radii))
+    answer = smoothcert(
+        f"replay {LOGS / log} --sigma {sigma} --protocol cohen --radii {listed} --json"
+    )
+    found = json.loads(answer.out)
+    assert found["average_samples"] == 100_100
+    assert found["acr"] == pytest.approx(published.acr, abs=0.002)
+    shares = list(found["certified_accuracy"].values())
+    assert shares == pytest.approx(published.certified_accuracy(radii), abs=0.003)
 
 
 def test_the_table_of_a_replay_fits_a_terminal(smoothcert):

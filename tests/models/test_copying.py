@@ -7,7 +7,7 @@ from tests.refusals import refused
 from torch import nn
 
 from smoothcert.models.base import copied
-from smoothcert.models.outputs import answers
+from smoothcert.models.outputs import fingerprint
 
 
 @pytest.mark.filterwarnings(
@@ -22,7 +22,7 @@ def test_a_module_that_computes_its_weights_can_be_copied():
     other.weight_g.data.mul_(2)
     assert not torch.equal(other(x), module(x))
     assert module.weight.grad_fn is not None
-    assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
+    assert fingerprint(module, torch.rand(4), torch.device("cpu"), torch.float32)
 
 
 def test_a_module_that_cannot_be_copied_is_named():

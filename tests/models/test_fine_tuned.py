@@ -59,11 +59,26 @@ def test_a_changed_network_gets_the_lines_of_a_file_that_work(tmp_path, monkeypa
     with refused("weights-do-not-fit") as error:
         load_classifier("torchvision:resnet18", weights=tmp_path / "changed.pth")
     code = error.value.fields["factory"].split("\n\n", 1)[1]
-    code = code.replace("nn.Linear(512, 10)", "nn.Sequential(nn.Dropout(), nn.Linear(512, 3))")
-    code = code.replace("MEAN, STD", "[0.5], [0.5]")
-    (tmp_path / "own_resnet.py").write_text(code)
+    assert "network.fc = nn.Linear(512, 10)" in code
+    (tmp_path / "unchanged.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
+    with refused("weights-do-not-fit"):  # pasted as it is, it runs, and other layers are refused
+        load_classifier("unchanged:model", weights=tmp_path / "changed.pth")
+    code = code.replace("nn.Linear(512, 10)", "nn.Sequential(nn.Dropout(), nn.Linear(512, 3))")
+    (tmp_path / "own_resnet.py").write_text(code)
     loaded = load_classifier("own_resnet:model", weights=tmp_path / "changed.pth")
     with torch.inference_mode():
         x = torch.rand(1, 3, 64, 64)
-        torch.testing.assert_close(loaded.module(x), network.eval()((x - 0.5) / 0.5))
+        mean, deviation = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+        normalised = (x - mean[:, None, None]) / deviation[:, None, None]
+        torch.testing.assert_close(loaded.module(x), network.eval()(normalised))
+
+
+def test_the_lines_name_the_layer_that_was_changed(tmp_path):
+    models = pytest.importorskip("torchvision").models
+    network = models.mobilenet_v2()
+    network.classifier[1] = nn.Sequential(nn.Linear(1280, 5))
+    torch.save(network.state_dict(), tmp_path / "changed.pth")
+    with refused("weights-do-not-fit") as error:
+        load_classifier("torchvision:mobilenet_v2", weights=tmp_path / "changed.pth")
+    assert "network.classifier[1] = " in error.value.fields["factory"]

@@ -11,7 +11,7 @@ from torch import nn
 
 from smoothcert._answers import same_answers
 from smoothcert.models.base import state_hash
-from smoothcert.models.outputs import answers
+from smoothcert.models.outputs import fingerprint
 
 EXAMPLE = torch.linspace(0, 1, 16)
 
@@ -21,7 +21,7 @@ def agree(one: Any, other: Any) -> bool:
 
 
 def answers_of(model: Any) -> list[tuple[int, float]] | None:
-    return answers(model, EXAMPLE, torch.device("cpu"), torch.float32)
+    return fingerprint(model, EXAMPLE, torch.device("cpu"), torch.float32)
 
 
 class Network(nn.Module):
@@ -153,7 +153,7 @@ def test_a_model_that_fails_has_no_answers() -> None:
     assert agree(nn.Linear(5, 3), Network())
     assert answers_of(lambda x: x.mean(0)) is None
     assert answers_of(lambda x: x.mean()) is None
-    assert answers(lambda x: x, EXAMPLE, torch.device("cuda", 99), torch.float32) is None
+    assert fingerprint(lambda x: x, EXAMPLE, torch.device("cuda", 99), torch.float32) is None
 
 
 def test_a_masked_class_does_not_hide_differences_of_the_others() -> None:

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from tests.refusals import refused
 
 from smoothcert import Gaussian, Look, Rotation, Walk
+from smoothcert.errors import phrase
 from smoothcert.plans import Case
 from smoothcert.plans.follow import add_each
 from smoothcert.plans.walk import _without_test
@@ -156,7 +157,8 @@ def test_what_a_walk_does_not_take():
         Walk([0.0, 5.0])
     with refused("not-transformed"):
         Walk([5.0]).for_noise(Gaussian(0.5))
-    with refused("beyond-largest", radius=45.0):
+    with refused("beyond-largest", radius=45.0) as error:
         Walk([45.0]).for_noise(NOISE)
+    assert "--transform rotation:45" in phrase(error.value.message, command=True)
     with refused("no-margin"):
         Case(Walk([5.0], known_labels=True), NOISE, 0).add(Look(32, {0: 32}))

@@ -34,6 +34,13 @@ SPENDING = {
     "block": [1000],
     "plan": describe(MANIFEST.plan),
 }
+QUESTION = {
+    "asked": "2026-01-01T00:00:00+00:00",
+    "top": 1,
+    "levels": ['{"kind": {"left": "0"}}'],
+    "radii": None,
+    "alpha": 0.001,
+}
 
 
 @given(st.lists(st.integers(0, 100), unique=True))
@@ -139,11 +146,27 @@ def test_a_missing_entry_is_named():
         ("spending", SPENDING | {"rate": 0}),
         ("spending", SPENDING | {"total": float("inf")}),
         ("spending", SPENDING | {"votes": [[0, 10]]}),
+        ("questions", [QUESTION | {"levels": []}]),
+        ("questions", [QUESTION | {"levels": ["kind"]}]),
+        ("questions", [QUESTION | {"levels": ["{}"]}]),
+        ("questions", [QUESTION | {"levels": ['"/etc/hosts"']}]),
     ],
 )
 def test_a_damaged_entry_is_named_in_one_sentence(entry, value):
     with refused("unreadable-manifest", where="old", entry=entry):
         Manifest.parse(MANIFEST.plain() | {entry: value}, "old")
+
+
+def test_a_question_is_read_again_as_it_was_recorded():
+    assert Manifest.parse(MANIFEST.plain() | {"questions": [QUESTION]}, "").questions == [QUESTION]
+
+
+def test_groups_of_a_run_never_make_us_read_a_file(tmp_path):
+    file = tmp_path / "groups.toml"
+    file.write_text('left = "0"\n')
+    manifest = replace(MANIFEST, settings={"groups": json.dumps(str(file))})
+    with refused("unreadable-manifest", entry="groups"):
+        _ = manifest.groups
 
 
 def test_the_sentence_shows_the_start_of_the_entry():

@@ -10,8 +10,9 @@ import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Discrete, Gaussian
 from smoothcert.plans import AtRadii, Certificate, Combined, Fixed, Look, Price
+from smoothcert.plans.follow import unanimous
 from smoothcert.runs.decline import largest_decline
-from smoothcert.runs.results import Results, p_correct, p_reached_by
+from smoothcert.runs.results import COLUMNS, Results, p_correct, p_reached_by
 from smoothcert.runs.words import all_together, shortfall, summary
 from smoothcert.statistics import metrics
 
@@ -205,3 +206,14 @@ def test_all_inputs_that_were_tried_count_for_the_number_of_wrong_certificates(f
     assert all_together(altered(fewer, manifest=manifest)) == (
         "of these 62 inputs, at most 1 has a wrong certificate, with probability 0.998"
     )
+
+
+def test_no_band_of_the_acr_exceeds_what_an_input_can_have(simulate):
+    for plan, largest in (
+        (AtRadii([0, 0.5], 1_000), 0.5),
+        (Fixed(1_000), unanimous(Fixed(1_000), Gaussian(0.5)).proof().radius),
+    ):
+        run = simulate("few", plan)
+        few = replace(run, **{name: getattr(run, name)[:3] for name in COLUMNS})
+        few = replace(few, radius=np.array([0.0, largest, largest]), prediction=few.label)
+        assert few.acr_band == (0.0, pytest.approx(largest))

@@ -426,3 +426,17 @@ def test_what_may_not_be_compared_is_said_in_one_line(iss_run, fixed_run, simula
     assert "bound (runner-up, binary)" in line
     [line] = said(simulate("decided", AtRadii([0, 0.5], 10_000)), fixed_run)
     assert line.startswith("not to be compared: ACR where radii are only decided")
+
+
+def test_radii_that_a_run_does_not_decide_are_explained(simulate, fixed_run):
+    decided = simulate("decided", AtRadii([0, 0.25, 0.5], 10_000))
+    shown = table(decided, radii=[0, 0.3, 0.5, 1], columns=["ca"])
+    _, _, between, at_next, beyond = [cell.text for cell in shown.cells[0]]
+    assert between == at_next
+    assert beyond == "-"
+    for format in FORMATS:
+        assert "a lower bound; - where" in " ".join(shown.render(format).split())
+    [line] = [line for line in shown.render("latex").splitlines() if "lower bound" in line]
+    assert line.startswith("%")
+    for run, radii in ((decided, [0, 0.5]), (fixed_run, [0, 0.3])):
+        assert "lower bound" not in table(run, radii=radii).render()

@@ -174,7 +174,7 @@ def test_a_radius_counts_only_with_all_smaller_ones_and_all_rivals():
         ([[inf, 0], [inf, inf]], 1),
         ([[inf, inf], [inf, inf]], 2),
     ]:
-        histories = Histories({1: 1}, wealth._replace(log=np.array(log)))
+        histories = Histories({1: 1}, wealth._replace(log=np.array(log)), 0, 2)
         assert outcome([histories], 1000, alpha=0.001, give_up=0.02).proved == radii
 
 

@@ -188,7 +188,7 @@ def test_an_audit_checks_answers_and_ledger(run):
     assert honest.holds
     assert honest.questions == 2
     with Journal(run.path, write=True) as journal:
-        answers = journal.recorded("answers 2")
+        answers = journal.entry("answers 2")
         answers["radius"][0][11] += 0.5
         journal.write_manifest({"answers 2": answers})
     assert [finding.id for finding in audit(run, redraw=0).findings] == [11]
@@ -211,10 +211,19 @@ def test_an_audit_checks_answers_and_ledger(run):
 def test_an_audit_finds_answers_of_another_length(run, damage):
     ask(run, groups=LEVELS, finest=True)
     with Journal(run.path, write=True) as journal:
-        answers = journal.recorded("answers 1")
+        answers = journal.entry("answers 1")
         journal.write_manifest({"answers 1": answers | damage})
     [finding] = audit(run, redraw=0).findings
     assert "missing or damaged" in finding.reason
+
+
+def test_an_audit_does_not_believe_a_question_at_alpha_0(run):
+    ask(run, top=2)
+    with Journal(run.path, write=True) as journal:
+        [question] = journal.entry("questions")
+        journal.write_manifest({"questions": [question | {"alpha": 0.0}]})
+    with refused("not-an-alpha"):
+        audit(run.path, redraw=0)
 
 
 def test_broken_answers_leave_the_run_readable(run):

@@ -1,5 +1,7 @@
 """Plans and protocols in the words of the command line."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -125,6 +127,9 @@ def test_the_summary_says_where_certified_accuracy_is_understated(tmp_path):
     assert understated in summary(certified(samples=500, out=tmp_path / "specific"))
     assert understated not in summary(certified(radii=[0, 0.5], out=tmp_path / "radii"))
     assert understated not in summary(certified(method="fixed", out=tmp_path / "fixed"))
+    specific = sc.open_run(tmp_path / "specific")
+    perfect = replace(specific, prediction=specific.label, radius=specific.radius + 1)
+    assert understated not in summary(perfect, radii=[0, 0.5])
 
 
 def linear_classifier():

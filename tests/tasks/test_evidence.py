@@ -118,6 +118,16 @@ def test_every_verdict_says_that_the_vote_is_guaranteed_and_what_it_costs(small,
         assert "costs 20 forward passes instead of one" in text
 
 
+def test_what_has_to_be_deployed_has_all_settings_of_the_classifier(tmp_path):
+    settings = {"sigma": 0.25, "resize": "28", "dtype": "float32", "device": "cpu"}
+    images = np.zeros((2, 1, 40, 40), np.float32)
+    run = sc.certify("fashion-cnn", images, **settings, samples=100, out=tmp_path / "run")
+    assert (
+        "gaussian:0.25, the number format float32, resize=28."
+        in gate(run, {"inputs": 1}).guaranteed
+    )
+
+
 def test_a_clear_answer_costs_what_is_said():
     smoothed = sc.Smoothed(
         lambda x: (x.mean((1, 2, 3)) > 0.5).long(), sigma=0.25, classes=2, device="cpu"

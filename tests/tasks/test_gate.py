@@ -263,3 +263,13 @@ def test_a_first_policy_has_comments_and_the_run_passes_it(run, policy):
     found = gate(run.path, policy(text.replace("audit = 5", "audit = 0")))
     assert found.outcome == "passes"
     assert {rule.name.split()[0] for rule in found.rules} >= {"certified", "alpha", "number"}
+
+
+def test_a_first_policy_without_labels_has_no_certified_accuracy(tmp_path, policy):
+    settings = {"sigma": 0.25, "plan": Fixed(200), "device": "cpu", "progress": sc.Progress()}
+    out = tmp_path / "unlabelled"
+    sc.certify(
+        lambda x: torch.cat([0.5 - x, x - 0.5], 1), np.full((20, 1), 0.9), **settings, out=out
+    )
+    found = gate(out, policy(policy_for(out).replace("audit = 5", "audit = 0")))
+    assert found.outcome == "passes"

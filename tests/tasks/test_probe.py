@@ -171,7 +171,7 @@ def test_what_the_model_keeps_is_counted_above_chance():
 
 
 def test_few_inputs_leave_a_verdict_open():
-    doubt = " 20 inputs are too few to be sure: the limit is 78%, and on other inputs the model may be right on "
+    doubt = " noise is too large where the model is right on less than 78%, and on other inputs it may be right on "
     for accuracy, few in ((0.8, "56% to 94%."), (0.75, "51% to 91%.")):
         found = replace(_found(1.0, accuracy), inputs=20)
         assert found.reading.endswith(doubt + few)

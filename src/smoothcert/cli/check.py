@@ -52,9 +52,10 @@ def audit(
     if evidence is not None:
         check_output(evidence, reads=[about, *places.settings().values()])
     result = sc.audit(run, redraw=redraw, seed=seed, **places.settings())
+    lines = [str(result)]
     if evidence is not None:
-        write_evidence(run, result, evidence, about=fields)
-    return Output(result.plain(), [str(result)], code=0 if result.holds else 1)
+        lines.append(f"{write_evidence(run, result, evidence, about=fields)}: the evidence page")
+    return Output(result.plain(), lines, code=0 if result.holds else 1)
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,13 @@ def gate(
     if policy is None:
         raise InvalidInput(
             "no-policy", "give --policy FILE with the rules, or --init FILE to write some"
+        )
+    if not policy.exists():
+        raise InvalidInput(
+            "no-policy-file",
+            "there is no {policy}: smoothcert gate {run} --init {policy} writes one",
+            policy=policy,
+            run=run,
         )
     if junit is not None:
         check_output(junit, reads=[policy, *places.settings().values()])

@@ -97,14 +97,14 @@ class Checkpoint:
                 model=name,
                 problems=", ".join(problems),
                 stated=f"; the file is for {self.architecture}" if self.architecture else "",
-                factory=_factory(name),
+                factory=_factory(name, changed=_changed_layer(target, weights)),
             )
         with torch.no_grad():
             for key, value in weights.items():
                 target[key].copy_(value)
 
 
-def _factory(name: str) -> str:
+def _factory(name: str, *, changed: str) -> str:
     """How to write a function for a network that was changed after it was made."""
     source, _, network = name.partition(":")
     if source not in _FACTORIES:
@@ -112,11 +112,25 @@ def _factory(name: str) -> str:
     module, call = _FACTORIES[source]
     return (
         f". If the network was changed for training, give {setting('model', 'own.py:model')} with "
-        f"a file own.py:\n\n{module}\nfrom torch import nn\nfrom torchvision.transforms import "
-        f"Normalize\n\ndef model():\n    network = {call.format(name=network)}\n"
-        "    network.fc = nn.Linear(512, 10)  # change it as for training\n"
-        "    return nn.Sequential(Normalize(MEAN, STD), network)  # as in training\n"
+        "a file own.py, and write into it what training had:\n\n"
+        f"{module}\nfrom torch import nn\nfrom torchvision.transforms import Normalize\n\n"
+        f"def model():\n    network = {call.format(name=network)}\n"
+        f"    network.{changed} = nn.Linear(512, 10)  # your layers\n"
+        "    normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])"
+        "  # ImageNet's, or yours\n"
+        "    return nn.Sequential(normalize, network)\n"
     )
+
+
+def _changed_layer(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    """The first layer that differs, as Python writes it: `classifier[6]`."""
+    differing = (
+        key
+        for key in (*target, *weights)
+        if key not in target or key not in weights or target[key].shape != weights[key].shape
+    )
+    first = next(differing)
+    return re.sub(r"\.(\d+)", r"[\1]", first.rpartition(".")[0] or first)
 
 
 def _misfits(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:

@@ -64,9 +64,9 @@ def _refuse_other_tasks(output: Any) -> None:
     if isinstance(first, Mapping) and "score" in first:
         raise InvalidInput(
             "names-and-scores",
-            "the model returns names of classes with scores, as a pipeline does: give the network "
-            "in it, as in {example}",
-            example="hf:NAME, which also normalises, or pipeline.model",
+            "the model returns names of classes with scores, as a pipeline does: give its network "
+            "by name, as in {example}, which also normalises",
+            example="hf:NAME",
         )
     if isinstance(first, str):
         raise other_task("text", "text")

@@ -275,8 +275,9 @@ def _hint(x: Tensor, reason: str) -> str:
         labels = either("labels=", "y of the .npz file")
         return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
-        fits = f"{setting('resize', 'SIZE')} and {setting('channels', 3)}"
-        return f"; if it takes pictures of another size, or in colour: {fits}"
+        channels = 1 if x.shape[1] == 3 else 3
+        fits = f"{setting('resize', 'SIZE')} and {setting('channels', channels)}"
+        return f"; if it takes pictures of another size, or with another number of channels: {fits}"
     return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
 
 
@@ -349,7 +350,7 @@ def check_full_batch(outputs: Outputs, few: Tensor, rows: int) -> None:
 
 
 @torch.inference_mode()
-def answers(
+def fingerprint(
     model: Network,
     example: Tensor,
     device: torch.device,

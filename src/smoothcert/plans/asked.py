@@ -91,7 +91,8 @@ class Question:
             )
         changes: dict[str, Any] = {}
         if not isinstance(plan, Exact):
-            changes["alpha"] = (self.alpha or plan.alpha) / self.divisor(plan)
+            alpha = plan.alpha if self.alpha is None else self.alpha
+            changes["alpha"] = alpha / self.divisor(plan)
         if isinstance(plan, TwoStagePlan):
             changes["pilot_use"] = "fresh"  # votes that chose the class cannot count again
         if isinstance(plan, DecidingPlan) and self.radii is not None:
@@ -122,7 +123,8 @@ def answers(
     path = _path(question.levels, plan, certificates, classes)
     looks = range(max(len(c.looks) for c in certificates))
     if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
-        # A pilot of another size than that of bets: they go without it.
+        # This pilot has another size than that of bets, and it has chosen the class: from here on,
+        # the class is given, which is what plans call known labels.
         asked = replace(asked, known_labels=True, pilot=0)
         looks = looks[1:] if plan.pilot else looks
     stages = _stages(plan, noise, certificates) if plan.earlier_plans else None
@@ -149,11 +151,12 @@ def _votes(certificates: Sequence[Certificate], look: int, classes: int) -> Many
     """The votes of one look at all inputs, none for those that had fewer looks."""
     samples = np.zeros(len(certificates), np.int64)
     votes = np.zeros((len(certificates), classes), np.int64)
-    for place, certificate in enumerate(certificates):
-        if look < len(certificate.looks):
-            samples[place] = certificate.looks[look].samples
-            for c, count in certificate.looks[look].votes.items():
-                votes[place, c] = count
+    places = [i for i, certificate in enumerate(certificates) if look < len(certificate.looks)]
+    looks = [certificates[place].looks[look] for place in places]
+    samples[places] = [one.samples for one in looks]
+    rows = np.repeat(places, [len(one.votes) for one in looks])
+    columns = [c for one in looks for c in one.votes]
+    votes[rows, columns] = [count for one in looks for count in one.votes.values()]
     return ManyVotes(samples, votes)
 
 

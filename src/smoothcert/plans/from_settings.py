@@ -127,10 +127,10 @@ def _plan(name: str, cls: Any, settings: PlanSettings, *, budget: bool) -> Plan:
         has_option = missing[0] in vars(settings)
         raise InvalidInput(
             "missing-setting",
-            "{method} needs {missing}: {how}",
-            method=setting("method", name),
-            missing=", ".join(missing),
+            "{how}: the plan {method!r} needs {missing}",
             how=f"give {setting(missing[0])}" if has_option else "make the plan in Python",
+            method=name,
+            missing=", ".join(missing),
         )
     plan: Plan = cls(**values)
     return plan

@@ -134,4 +134,6 @@ def _new_leader(table: Tangents, seen: Look, leader: int, changes: int) -> Histo
     return Histories(
         rows,
         Wealth(leader_votes, rival, total, wealth, best_bet(table, leader_votes, rival, total)),
+        0,
+        len(counts),
     )

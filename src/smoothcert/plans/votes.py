@@ -54,7 +54,8 @@ class Look:
 
     def __post_init__(self) -> None:
         counts = list(self.votes.values())
-        are_counts = all(isinstance(n, Integral) and n >= 0 for n in (self.samples, *counts))
+        # `int` comes first because an abstract class is slow to ask, and there are many looks.
+        are_counts = all(isinstance(n, (int, Integral)) and n >= 0 for n in (self.samples, *counts))
         if not are_counts or sum(counts) > self.samples:
             raise InvalidInput(
                 "more-votes-than-samples",

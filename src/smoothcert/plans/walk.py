@@ -196,13 +196,14 @@ class Walk(DecidingPlan):
                 noise=noise,
             )
         if self.radii[-1] > noise.largest:
+            name = type(noise).__name__.lower()
             raise InvalidInput(
                 "beyond-largest",
                 "radii go up to {radius:g}, but {noise} only up to {largest:g}: give {how}",
                 radius=self.radii[-1],
                 noise=noise,
                 largest=noise.largest,
-                how=either("a larger `largest`", f"--transform NAME:{self.radii[-1]:g}"),
+                how=either("a larger `largest`", f"--transform {name}:{self.radii[-1]:g}"),
             )
         return self
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results, asked_for
+from smoothcert.runs.results import Results, question_in_words
 
 _PAGE = "the page 'comparable' of the documentation says which numbers compare"
 
@@ -50,7 +50,7 @@ def _different(values: Sequence[str | None]) -> list[str]:
 
 def _other_questions(runs: Sequence[Results]) -> bool:
     """Whether the claims of some runs are about other groups or places than those of others."""
-    return len({asked_for(run) for run in runs}) > 1
+    return len({question_in_words(run) for run in runs}) > 1
 
 
 def _other_inputs(runs: Sequence[Results]) -> str:

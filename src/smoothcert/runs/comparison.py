@@ -15,7 +15,7 @@ from smoothcert._text_table import TextTable
 from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.runs.formats import Source, distinct_names, read_results
-from smoothcert.runs.results import Results, asked_for, check_finished, usual_radii
+from smoothcert.runs.results import Results, check_finished, question_in_words, usual_radii
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
@@ -406,14 +406,14 @@ def check_comparable(a: Results, b: Results) -> None:
             data_a=a.manifest.data,
             data_b=b.manifest.data,
         )
-    if asked_for(a) != asked_for(b):
+    if question_in_words(a) != question_in_words(b):
         raise _refusal(
             "other-question",
             a,
             b,
             "they answer other questions ({question_a} and {question_b}); ask both the same one",
-            question_a=asked_for(a) or "classes",
-            question_b=asked_for(b) or "classes",
+            question_a=question_in_words(a) or "classes",
+            question_b=question_in_words(b) or "classes",
         )
     common, in_a, in_b = np.intersect1d(a.id, b.id, return_indices=True)
     if not len(common):

@@ -36,8 +36,8 @@ from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
 from smoothcert.runs.results import (
     COLUMNS,
     Results,
-    asked_for,
     check_finished,
+    question_in_words,
     shown_columns,
     usual_radii,
 )
@@ -223,13 +223,13 @@ def write_results(
             name=results.name,
         )
         warn(lossy)
-    if format in _OF_CLASSES and asked_for(results) is not None:
+    if format in _OF_CLASSES and question_in_words(results) is not None:
         raise InvalidInput(
             "format-of-classes",
             "{format} does not say what was asked ({question}), so others would read these answers "
             "as those about classes: csv, json, parquet and card do",
             format=format,
-            question=asked_for(results),
+            question=question_in_words(results),
         )
     content = _content(results, format, radii)
     if path is None:
@@ -437,7 +437,7 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
         "caveat": caveat,
         "text": _markdown_text,
         "all_together": all_together,
-        "asked_for": asked_for,
+        "question_in_words": question_in_words,
         "what_to_deploy": what_to_deploy,
     }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")

@@ -178,13 +178,7 @@ class Journal:
                 has to be recorded. It replaces a certificate of an earlier plan.
         """
         c = certificate
-        looks = json.dumps(
-            [
-                [look.samples, {str(c): n for c, n in look.votes.items()}]
-                + ([] if look.margin is None else [look.margin])
-                for look in c.looks
-            ]
-        )
+        looks = json.dumps([_plain_look(look) for look in c.looks])
         plan = json.dumps(describe(c.plan)) if own_plan else None
         row = (*numbers_of(c), c.proof.prediction, c.proof.radius, looks, plan)
         with self.transaction():
@@ -257,7 +251,7 @@ class Journal:
                 raise unreadable_entry(self.path, key, error) from None
         return Manifest.parse(values, self.path)
 
-    def recorded(self, key: str) -> Any:
+    def entry(self, key: str) -> Any:
         """An entry beside those of the manifest; None if there is none."""
         with self._errors("read"):
             row = self._db.execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
@@ -285,7 +279,7 @@ class Journal:
                 "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
             ).fetchall()
         try:
-            settings = self.recorded(f"attack in {norm}")
+            settings = self.entry(f"attack in {norm}")
             if settings is None:
                 return None
             check_type(settings, Mapping[str, Simple | list[int]])
@@ -372,6 +366,14 @@ class Journal:
                 why=error,
                 advice=advice,
             ) from error
+
+
+def _plain_look(look: Look) -> list[Any]:
+    """A look for JSON: samples, votes by class and, if there is one, the margin of its cell."""
+    entry: list[Any] = [look.samples, {str(c): count for c, count in look.votes.items()}]
+    if look.margin is not None:
+        entry.append(look.margin)
+    return entry
 
 
 def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import pairwise
@@ -42,7 +42,7 @@ _SHOWN = 80
 """How many characters of a damaged entry a message shows."""
 DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 """What reading a damaged entry raises."""
-_NOT_SETTINGS = (
+_MAY_CHANGE = (
     "answers",
     "weights",
     "batch",
@@ -60,7 +60,7 @@ _NOT_SETTINGS = (
     "copies",
     "in_memory",
 )
-"""What may differ when a run is continued.
+"""Entries that may differ when a run is continued, beside those of `_may_differ`.
 
 Batch and compilation are compared when the classifier is prepared.
 """
@@ -123,7 +123,7 @@ class Manifest:
         compile: How the classifier is made fast, such as "stages" or "none"; empty until it is
             prepared.
         weights_hash: The hash of its weights, None if it has none.
-        answers: The answers of the classifier to a few fixed noisy inputs.
+        answers: The fingerprint of the classifier: its answers to a few fixed noisy inputs.
         weights: The file with the weights, None if the user named none.
         batch: Rows per forward pass; 0 until it is chosen.
         forwarded: Rows that went through the classifier, padding included.
@@ -196,8 +196,8 @@ class Manifest:
         if text is None:
             return None
         try:
-            return read_level(json.loads(str(text)), self.classes, None)
-        except ValueError as error:  # a run never makes us read another file
+            return recorded_level(str(text), self.classes)
+        except (TypeError, ValueError) as error:
             raise unreadable_entry("the run", "groups", error) from None
 
     @property
@@ -286,19 +286,19 @@ class Manifest:
 
         The inputs may be more than before, or fewer. `also` names what is compared as well.
         """
-        ignored = {"settings", *_NOT_SETTINGS}.difference(also) | self._alike(recorded)
-        there, now = (
-            {name: value for name, value in values.items() if name not in ignored}
-            for values in (
-                {**manifest.settings, **manifest.plain()} for manifest in (recorded, self)
-            )
-        )
-        differing = differences(there, now)
+        ignored = self._may_differ(recorded).difference(also)
+        differing = differences(recorded._settings_except(ignored), self._settings_except(ignored))
         if not differing and not same_answers(recorded.answers, self.answers):
             return ["what the model answers to the same inputs (has its code changed?)"]
         return differing
 
-    def _alike(self, recorded: Manifest) -> set[str]:
+    def _settings_except(self, ignored: Collection[str]) -> dict[str, Any]:
+        """All entries but those that are ignored, where further settings are entries, too."""
+        entries = {**self.settings, **self.plain()}
+        del entries["settings"]
+        return {name: value for name, value in entries.items() if name not in ignored}
+
+    def _may_differ(self, recorded: Manifest) -> set[str]:
         """Entries that may differ from those of a recorded run.
 
         A model or data set with the same content may have another name, because users move files.
@@ -315,7 +315,7 @@ class Manifest:
             "denoiser": hash_of(self.denoiser) == hash_of(recorded.denoiser),
             "weights_hash": stochastic[0] != stochastic[1],  # it differs for this reason
         }
-        return {name for name, is_alike in reasons.items() if is_alike}
+        return {*_MAY_CHANGE, *(name for name, is_alike in reasons.items() if is_alike)}
 
     def same_draws(self, other: Manifest) -> bool:
         """Whether both runs have the same votes for the same samples."""
@@ -326,6 +326,13 @@ class Manifest:
             and same_data(self.data_hash, other.data_hash)
             and same_answers(self.answers, other.answers)
         )
+
+
+def recorded_level(text: str, classes: int) -> Groups:
+    """A level of groups from its record. A run never makes us read another file."""
+    content = json.loads(text)
+    check_type(content, Mapping[str, Any])
+    return read_level(content, classes, None)
 
 
 def hash_of(denoiser: Mapping[str, str] | None) -> str | None:
@@ -423,11 +430,20 @@ def _check_spending(spending: SpendingEntry) -> None:
         raise ValueError("rate and total must be finite numbers")
 
 
+def _check_questions(questions: Sequence[QuestionEntry]) -> None:
+    for question in questions:
+        levels = [json.loads(text) for text in question["levels"]]
+        check_type(levels, list[Mapping[str, Any]])
+        if not levels or not all(levels):
+            raise ValueError("a question has no groups")
+
+
 _CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {
     "shard": _check_shard,
     "denoiser": _check_denoiser,
     "budget": _check_budget,
     "spending": _check_spending,
+    "questions": _check_questions,
 }
 """What the type of an entry does not tell."""
 

@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypedDict
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.groups import read_level
 from smoothcert.errors import SmoothcertError
 from smoothcert.plans.asked import Question
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type
+from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type, recorded_level
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.runs.writer import locked_journal
@@ -37,12 +36,12 @@ class Entry(NamedTuple):
     Args:
         number: Which question to the run it is, from 1.
         questions: All questions to the run.
-        kept: Whether the run could be written.
+        written: Whether the run could be written.
     """
 
     number: int
     questions: list[QuestionEntry]
-    kept: bool
+    written: bool
 
 
 def note_question(run: Run, question: Question, levels: Sequence[Results]) -> Entry:
@@ -64,8 +63,8 @@ def note_question(run: Run, question: Question, levels: Sequence[Results]) -> En
     except (SmoothcertError, OSError):
         questions = run.manifest.questions
         number = _number(entry, questions)
-        return Entry(number, [*questions, entry][: max(number, len(questions))], kept=False)
-    return Entry(number, questions, kept=True)
+        return Entry(number, [*questions, entry][: max(number, len(questions))], written=False)
+    return Entry(number, questions, written=True)
 
 
 def level_of(results: Results) -> str:
@@ -86,7 +85,7 @@ def recorded_answers(run: Run, number: int) -> Answers | None:
         number: Which question it is, from 1.
     """
     with Journal(run.path) as journal, suppress(*DAMAGED):
-        recorded: Answers = journal.recorded(f"answers {number}")
+        recorded: Answers = journal.entry(f"answers {number}")
         check_type(recorded, Answers)
         levels = len(run.manifest.questions[number - 1]["levels"])
         columns: list[list[Any]] = [*recorded["prediction"], *recorded["radius"]]
@@ -103,7 +102,7 @@ def recorded_question(entry: QuestionEntry, manifest: Manifest) -> Question:
         entry: The entry.
         manifest: The manifest of the run.
     """
-    levels = [read_level(json.loads(text), manifest.classes, None) for text in entry["levels"]]
+    levels = [recorded_level(text, manifest.classes) for text in entry["levels"]]
     radii = None if entry["radii"] is None else tuple(entry["radii"])
     return Question(entry["top"], tuple(levels), radii, entry["alpha"])
 
@@ -142,7 +141,7 @@ def sentence(entry: Entry) -> str:
             f"only with a probability of 1 - {together:g}"
         )
     parts.append("the certificates of the run are a claim of their own beside it")
-    if not entry.kept:
+    if not entry.written:
         parts.append("the run cannot be written, so its ledger was not kept")
     return "; ".join(parts)
 

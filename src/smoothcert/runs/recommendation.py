@@ -114,9 +114,9 @@ def recommend(
     for run in runs:
         check_comparable(runs[0], run)
     radii = usual_radii(runs) if radii is None else radii
-    alpha = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
+    alpha_of_radius = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
     runs = [run.without_copies() for run in runs]
-    compared = [_best_at(runs, float(radius), alpha) for radius in radii]
+    compared = [_best_at(runs, float(radius), alpha_of_radius) for radius in radii]
     shown = tuple(at for at in compared if at.share > 0)
     if not shown:
         return None
@@ -124,8 +124,8 @@ def recommend(
     def rank(run: Results) -> tuple[int, float]:
         return sum(run.name in at.good for at in shown), run.acr
 
-    alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
-    return Recommendation(max(runs, key=rank).name, shown, alpha, len(runs[0]))
+    alpha_of_all = sum(run.plan.alpha for run in runs if run.plan is not None)
+    return Recommendation(max(runs, key=rank).name, shown, alpha_of_all, len(runs[0]))
 
 
 def _best_at(runs: Sequence[Results], radius: float, alpha: float) -> AtRadius:

@@ -143,13 +143,13 @@ class Results:
             kept={c.id: c for c in certificates},
         )
 
-    def only(self, kept: NDArray[np.bool_]) -> Self:
+    def only(self, chosen: NDArray[np.bool_]) -> Self:
         """The results of some of the inputs.
 
         Args:
-            kept: Whether to keep each input.
+            chosen: Whether to keep each input.
         """
-        columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
+        columns: dict[str, Any] = {name: column[chosen] for name, column in self.columns.items()}
         return replace(self, **columns)
 
     def without_copies(self) -> Self:
@@ -270,12 +270,15 @@ class Results:
 
     @cached_property
     def largest_radius(self) -> float | None:
-        """The largest radius, of unanimous votes at the ceiling; None if unknown or infinite."""
+        """The largest radius that an input can have; None if unknown or infinite.
+
+        It is the largest one that is decided, or that of unanimous votes at the ceiling.
+        """
+        if self.decided_radii is not None:
+            return max(self.decided_radii)
         plan = self.requested_plan
         if plan is None or self.noise is None:
             return None
-        if plan.radii is not None:
-            return max(plan.radii)
         radius = unanimous(plan, self.noise).proof().radius
         return radius if radius and radius < math.inf else None
 
@@ -363,7 +366,7 @@ class Results:
         """The 95% band of the ACR over inputs; None without labels or for fewer than two inputs."""
         if not self.labelled or len(self) < 2:
             return None
-        return metrics.acr_band(self.radius, self.correct)
+        return metrics.acr_band(self.radius, self.correct, largest=self.largest_radius)
 
     def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
         """Whether each input (row) is correct and its radius is proved to be above each r (column).
@@ -491,7 +494,7 @@ def least_certificate(
     return (max(radius, float(noise.radius(p))), p) if p > _MAJORITY else None
 
 
-def asked_for(results: Results) -> str | None:
+def question_in_words(results: Results) -> str | None:
     """What is certified if it is not the class: a group, or a place among the top k."""
     words = []
     groups = None if results.manifest is None else results.manifest.groups

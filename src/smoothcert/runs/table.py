@@ -25,9 +25,9 @@ from smoothcert.runs.decline import largest_decline, why_not_comparable
 from smoothcert.runs.formats import Source, collect, read_results
 from smoothcert.runs.results import (
     Results,
-    asked_for,
     certified_radii,
     p_reached_by,
+    question_in_words,
     usual_radii,
 )
 from smoothcert.runs.run import Run
@@ -67,7 +67,7 @@ class Row:
             "alpha": plan and plan.alpha,
             "alpha_proved": plan and caveat(plan) is None,
             "bound": plan and plan.bound,
-            "question": asked_for(self.run),
+            "question": question_in_words(self.run),
         }
 
     @cached_property
@@ -104,13 +104,13 @@ class Row:
         """The plan in a few words; None if it is not known."""
         if self.run.plan is None:
             return None
-        method = _asked_for(self.run)
+        method = _plan_in_words(self.run)
         if not self.rules["alpha_proved"]:
             method += ", alpha not proved"
         return method
 
 
-def _asked_for(run: Results) -> str:
+def _plan_in_words(run: Results) -> str:
     """The plan of a run in a few words. With a budget, it is the one that was asked for."""
     if run.manifest is None or run.manifest.budget is None:
         return str(run.plan)
@@ -170,11 +170,18 @@ class Table:
         """
         words = {word for title in self.titles for word in title.split()}
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
+        if "CA" in words and any(map(self._has_undecided, self.rows)):
+            legend.append(_UNDECIDED)
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
         if "ACR" in words or "CA" in words:
             legend += not_comparable([row.run for row in self.rows])
         return legend
+
+    def _has_undecided(self, row: Row) -> bool:
+        """Whether a run decides radii, and not all of those that the table shows."""
+        decided = row.run.decided_radii
+        return decided is not None and not set(self.radii) <= set(decided)
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
@@ -214,8 +221,7 @@ class Table:
         columns = [*_COLUMNS, *accuracy, *_LAST]
         if self.chosen is None:
             return [column for column in columns if self._is_shown(column)]
-        titles = ["run", *(COLUMNS[key] for key in self.chosen)]
-        return [column for title in titles for column in columns if column.title.startswith(title)]
+        return [column for key in ("run", *self.chosen) for column in columns if column.key == key]
 
     def _is_shown(self, column: _Column) -> bool:
         """Whether a column has values, and different ones if that is asked for."""
@@ -266,7 +272,7 @@ def table(
         caption: What is written above the table.
     """
     if columns is not None:
-        columns = tuple(_check.one_of("each column", key, tuple(COLUMNS)) for key in columns)
+        columns = tuple(_check.one_of("each column", key, COLUMNS) for key in columns)
     runs = [part for run in collect(results) for part in _parts(run)]
     reference = None if reference is None else read_results(reference)
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
@@ -356,6 +362,7 @@ class _Column:
         best: `min` or `max`; None if no value is better than another.
         averaged: For an estimate, what it is the mean of: one value per input.
         only_where_different: Whether to show the column only if its values differ.
+        key: What those who choose columns call it; empty if it cannot be chosen.
     """
 
     title: str
@@ -364,6 +371,7 @@ class _Column:
     best: Callable[..., Row] | None = None
     averaged: Callable[[Results], NDArray[Any]] | None = None
     only_where_different: bool = False
+    key: str = ""
 
     def _value(self, row: Row) -> Any:
         return row.values[self.value] if isinstance(self.value, str) else self.value(row)
@@ -391,7 +399,12 @@ def _accuracy_column(radius: float) -> _Column:
         return run.certified([radius])[:, 0]
 
     return _Column(
-        f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, averaged
+        f"CA {radius:g}",
+        lambda row: row.certified_accuracy[radius],
+        "{:.1%}".format,
+        max,
+        averaged,
+        key="ca",
     )
 
 
@@ -402,7 +415,7 @@ def _attacked_column(radius: float) -> _Column:
         share = f"{float(attacks.attacked_accuracy(radius)):.1%}"
         return share if attacks.all_inputs else f"{share} of {len(attacks)}"
 
-    return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown)
+    return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown, key="attacked")
 
 
 def _inputs(row: Row) -> str:
@@ -418,6 +431,10 @@ def _acr(row: Row) -> float | str | None:
     return f"{metrics.round_down(acr)} (at radii)"
 
 
+def _of_noise(name: str) -> Callable[[Row], Any]:
+    return lambda row: row.run.noise and getattr(row.run.noise, name)
+
+
 def _without_labels(key: str) -> Callable[[Row], float | None]:
     """A figure of the radii, which only runs without labels show."""
     return lambda row: None if row.run.labelled else row.values[key]
@@ -426,37 +443,37 @@ def _without_labels(key: str) -> Callable[[Row], float | None]:
 _FIGURES = ("smallest", "median", "mean")
 _SHARES = ("75%", "50%")
 _COLUMNS = (
-    _Column("run", "name"),
-    _Column("method", "method"),
-    _Column("noise", lambda row: row.run.noise and row.run.noise.short, only_where_different=True),
-    _Column(
-        "radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True
-    ),
+    _Column("run", "name", key="run"),
+    _Column("method", "method", key="method"),
+    _Column("noise", _of_noise("short"), only_where_different=True, key="noise"),
+    _Column("radii in", _of_noise("norm"), only_where_different=True, key="norm"),
     _Column("of inputs in", "values"),
     _Column("question", "question"),
-    _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
-    _Column("number format", "dtype", only_where_different=True),
-    _Column("inputs", _inputs),
+    _Column("alpha", "alpha", "{:g}".format, only_where_different=True, key="alpha"),
+    _Column("number format", "dtype", only_where_different=True, key="format"),
+    _Column("inputs", _inputs, key="inputs"),
     _Column(
         "unlabelled, as wrong",
         lambda row: (row.run.unlabelled or None) if row.run.labelled else None,
     ),
     _Column("unreadable, left out", lambda row: row.run.left_out or None),
-    _Column("avg samples", "average_samples", "{:,.0f}".format, min),
-    _Column("time", lambda row: row.run.total_seconds or None, duration, min),
-    _Column("MAD", "mad", "{:.3f}".format, min),
-    _Column("ACR", _acr, metrics.round_down, max, lambda run: run.radius * run.correct),
+    _Column("avg samples", "average_samples", "{:,.0f}".format, min, key="samples"),
+    _Column("time", lambda row: row.run.total_seconds or None, duration, min, key="time"),
+    _Column("MAD", "mad", "{:.3f}".format, min, key="mad"),
+    _Column("ACR", _acr, metrics.round_down, max, lambda run: run.radius * run.correct, key="acr"),
 )
 _LAST = (
     _Column(
         "abstained",
         lambda row: None if row.run.known_labels else row.values["abstained"],
         "{:.1%}".format,
+        key="abstained",
     ),
     _Column(
         "not certified",
         lambda row: row.values["abstained"] if row.run.known_labels else None,
         "{:.1%}".format,
+        key="not-certified",
     ),
     *(
         _Column(f"{name} radius", _without_labels(f"{name}_radius"), metrics.round_down, max)
@@ -464,23 +481,9 @@ _LAST = (
     ),
     *(_Column(f"p {share}", f"p_reached_by_{share}", metrics.round_down) for share in _SHARES),
 )
-COLUMNS = {
-    "method": "method",
-    "noise": "noise",
-    "norm": "radii in",
-    "alpha": "alpha",
-    "format": "number format",
-    "inputs": "inputs",
-    "samples": "avg samples",
-    "time": "time",
-    "mad": "MAD",
-    "acr": "ACR",
-    "ca": "CA",
-    "attacked": "attacked",
-    "abstained": "abstained",
-    "not-certified": "not certified",
-}
-"""Columns that can be chosen, and how their titles begin."""
+_OFFERED = (*_COLUMNS[1:], _accuracy_column(0), _attacked_column(0), *_LAST)
+COLUMNS = tuple(column.key for column in _OFFERED if column.key)
+"""The keys of columns that can be chosen."""
 _LEGEND = {
     "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, "
     "on the same noise",
@@ -493,6 +496,10 @@ _LEGEND = {
     "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another "
     "class wins",
 }
+_UNDECIDED = (
+    "CA r where a run decides radii, but not r: the share at the next larger radius that it "
+    "decides, a lower bound; - where r is larger than all of them"
+)
 _BEST = (
     "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these "
     "were the same. ACR and CA: only where another run is worse by more than chance (95%, paired), "

@@ -109,6 +109,8 @@ def _understatement(run: Run, radii: Sequence[float] | None) -> str:
     if not run.labelled or not isinstance(run.certified_by, InputSpecific | Price):
         return ""
     shown = list(_shown(run, radii))
+    if run.certified_accuracy(shown).min() == 1:
+        return ""
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
         f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
@@ -171,9 +173,6 @@ def _deployed(run: Results) -> str:
     """What keeps the guarantee of a run, and what it costs per request."""
     if run.noise is None:
         return "To keep it, deploy the vote over noisy copies"
-    number_format = ""
-    if run.manifest is not None and run.manifest.dtype:
-        number_format = f" and the number format {run.manifest.dtype}"
     passes = run.noise.outcomes
     cost = f"A request costs {passes} forward passes instead of one"
     if passes is None:
@@ -182,8 +181,23 @@ def _deployed(run: Results) -> str:
             f"A request with clear votes costs {least} forward passes instead of one; others cost "
             "more, up to the ceiling that you give"
         )
-    how = f"deploy Smoothed.predict with the noise {run.noise.short}{number_format}"
-    return f"To keep it, {how}. {cost}"
+    classifier = ", ".join([f"the noise {run.noise.short}", *_settings_of(run)])
+    return f"To keep it, deploy Smoothed.predict with {classifier}. {cost}"
+
+
+def _settings_of(run: Results) -> list[str]:
+    """The settings without which the model of a run is another classifier, in words."""
+    manifest = run.manifest
+    if manifest is None:
+        return []
+    words = [f"the number format {manifest.dtype}"] if manifest.dtype else []
+    if manifest.denoiser is not None:
+        words.append("its denoiser")
+    settings = {"groups": "its groups", "stochastic": "stochastic=True"}
+    for name, value in manifest.settings.items():
+        if value:
+            words.append(settings.get(name, f"{name}={value}"))
+    return words
 
 
 def caveat_of_budget(results: Results) -> str | None:

@@ -59,8 +59,8 @@ class RunWriter:
         self.folder = journal.path.parent
         self._journal = journal
         self._opened_with = journal.columns()
-        self._kept: dict[int, list[Any]] = {}
-        self._tally: dict[str, Any] = {}
+        self._new_rows: dict[int, list[Any]] = {}
+        self._changing_entries: dict[str, Any] = {}
         self._of_earlier_plans: dict[int, Certificate] = {}
         # A run without certificates has no settings to keep.
         has_certificates = len(self._opened_with["id"]) > 0
@@ -69,7 +69,7 @@ class RunWriter:
     @property
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""
-        return {*self._opened_with["id"].tolist(), *self._kept}
+        return {*self._opened_with["id"].tolist(), *self._new_rows}
 
     def begin(self, wanted: Manifest) -> None:
         """Begin a run, or continue the recorded one; other settings than recorded are refused."""
@@ -123,7 +123,7 @@ class RunWriter:
     def keep(self, certificates: Iterable[Certificate], status: Status) -> None:
         """Keep certificates that were finished together, and how far the executor is."""
         lowest, highest = self.manifest.values or (status.lowest, status.highest)
-        self._tally = {
+        self._changing_entries = {
             "forwarded": self.manifest.forwarded + status.forwarded,
             "values": (min(lowest, status.lowest), max(highest, status.highest)),
         }
@@ -135,8 +135,8 @@ class RunWriter:
                 if earlier is not None:
                     seconds = certificate.seconds + earlier.seconds
                     certificate = replace(certificate, seconds=seconds)
-                self._journal.add(certificate, self._tally, own_plan=may_differ)
-                self._kept[certificate.id] = numbers_of(certificate)
+                self._journal.add(certificate, self._changing_entries, own_plan=may_differ)
+                self._new_rows[certificate.id] = numbers_of(certificate)
                 self._of_earlier_plans.pop(certificate.id, None)
 
     def leave_out(self, id: int) -> None:
@@ -156,13 +156,13 @@ class RunWriter:
 
     def results(self) -> Run:
         """The run with the certificates that it has now."""
-        kept = columns_of(self._kept.values())
-        untouched = ~np.isin(self._opened_with["id"], list(self._kept))
+        new = columns_of(self._new_rows.values())
+        untouched = ~np.isin(self._opened_with["id"], list(self._new_rows))
         columns: dict[str, Any] = {
-            name: np.concatenate([self._opened_with[name][untouched], kept[name]])
+            name: np.concatenate([self._opened_with[name][untouched], new[name]])
             for name in COLUMNS
         }
-        manifest = replace(self.manifest, **self._tally)
+        manifest = replace(self.manifest, **self._changing_entries)
         return Run(
             self.folder.name,
             **columns,
@@ -198,8 +198,8 @@ def continued(
     if recorded.plan in wanted.plan.earlier_plans:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
     left_out = set(recorded.unreadable).difference(wanted.ids, done)
-    kept = tuple(id for id in recorded.ids if id not in left_out)
-    recorded = replace(recorded, ids=kept, unreadable=tuple(sorted(left_out)))
+    ids = tuple(id for id in recorded.ids if id not in left_out)
+    recorded = replace(recorded, ids=ids, unreadable=tuple(sorted(left_out)))
     _check_same_settings(wanted, recorded, folder)
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
         raise InvalidInput(

@@ -34,7 +34,7 @@ from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
-from smoothcert.models.outputs import answers
+from smoothcert.models.outputs import fingerprint
 from smoothcert.models.seeded import unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
@@ -387,10 +387,10 @@ class Subject(Settings):
                 last=self.classifier.classes - 1,
             )
 
-    def answers(self) -> list[Answer] | None:
+    def fingerprint(self) -> list[Answer] | None:
         """The answers to a few fixed noisy inputs, by which a changed classifier is noticed."""
         runtime = self.runtime
-        return answers(
+        return fingerprint(
             self.classifier.module,
             _noisy_example(self.example, self.noise),
             runtime.torch_device,
@@ -454,15 +454,15 @@ class _BoundSubjects:
             self._state = state
         if key not in self.subjects:
             return None
-        subject, answers = self.subjects[key]
-        return subject if _answers_of_function(subject) == answers else None
+        subject, before = self.subjects[key]
+        return subject if _fingerprint_of_function(subject) == before else None
 
     def add(self, key: _Key, subject: Subject) -> None:
         """Keep a subject for the next call."""
-        self.subjects[key] = (subject, _answers_of_function(subject))
+        self.subjects[key] = (subject, _fingerprint_of_function(subject))
 
 
-def _answers_of_function(subject: Subject) -> list[Answer] | None:
+def _fingerprint_of_function(subject: Subject) -> list[Answer] | None:
     """What a function answers to a few inputs.
 
     Nothing else shows that it has changed, or has become random.
@@ -470,7 +470,7 @@ def _answers_of_function(subject: Subject) -> list[Answer] | None:
     module = subject.classifier.module
     if isinstance(unseeded(module), nn.Module):
         return None
-    return subject.answers()
+    return subject.fingerprint()
 
 
 def _noisy_example(example: Tensor, noise: Noise) -> Tensor:

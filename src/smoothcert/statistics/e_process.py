@@ -6,6 +6,7 @@ Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from math import log
 from typing import Any, NamedTuple
 
@@ -112,17 +113,28 @@ def hopeless(
 class Histories(NamedTuple):
     """Wealth of one input, where rivals with the same votes at every look share a row.
 
-    So ten thousand classes are as cheap as the few histories that differ.
+    So ten thousand classes are as cheap as the few histories that differ. Inputs that are updated
+    together share the arrays of their wealth, because a slice of each array for each input would
+    take more time than the bets.
     """
 
     rows: Mapping[int, int]
     """The row of each rival, by class. Row 0 is that of all other classes, which had no vote."""
-    wealth: Wealth
-    """The bets against the rival of each row (rows)."""
+    together: Wealth
+    """The rows of this input and of its neighbours."""
+    first: int
+    """Where the rows of this input begin."""
+    end: int
+    """Where they end."""
+
+    @property
+    def wealth(self) -> Wealth:
+        """The bets against the rival of each row (rows)."""
+        return _map(lambda part: part[self.first : self.end], self.together)
 
 
 def begin_histories(table: Tangents) -> Histories:
-    return Histories({}, begin(table, (1,)))
+    return Histories({}, begin(table, (1,)), 0, 1)
 
 
 def update_histories(
@@ -157,7 +169,8 @@ def update_histories(
     sizes = []
     old_rows = []
     rival_votes = []
-    for (rows, _), first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
+    for one, first, added, leader in zip(before, starts.tolist(), votes, chosen, strict=True):
+        rows = one.rows
         rivals = {c: first + rows.get(c, 0) for c in {**rows, **added} if c != leader}
         new_rows, keys = _rows_after(rivals, added, first, beaten)
         rows_of_rivals.append(new_rows)
@@ -183,7 +196,7 @@ def update_histories(
         grown = grown._replace(log=np.where(entered, grown.log, 0.0))
     ends = np.cumsum(sizes).tolist()
     return [
-        Histories(rows, _map(lambda part, i=end - size, j=end: part[i:j], grown))
+        Histories(rows, grown, end - size, end)
         for rows, size, end in zip(rows_of_rivals, sizes, ends, strict=True)
     ]
 
@@ -202,10 +215,13 @@ def _rows_after(
         beaten: Whether the rivals of each old row are beaten at every radius.
     """
     rows: dict[tuple[int, int], int] = {(first, 0): 0}
-    shared = next(((row, 0) for row in rivals.values() if beaten[row]), (first, 0))
+    shared = None
     now = {}
     for rival, row in rivals.items():
-        key = shared if beaten[row] else (row, added.get(rival, 0))
+        key = (row, added.get(rival, 0))
+        if beaten[row]:
+            shared = shared or (row, 0)
+            key = shared
         now[rival] = rows.setdefault(key, len(rows))
     return now, list(rows)
 
@@ -238,10 +254,10 @@ def outcome(
     """
     wealth, starts = _stacked(histories)
     sizes = np.diff(starts, append=len(wealth.leader))
+    classes = _classes_of_rows(histories, starts, len(wealth.leader), top)[:, None]
     stop = hopeless(
         wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
     )
-    classes = np.concatenate([_classes_of_rows(one, top) for one in histories])[:, None]
     unbeaten = np.add.reduceat(np.isfinite(wealth.log) * classes, starts, axis=0)
     proved = np.logical_and.accumulate(unbeaten < top, axis=1).sum(axis=1)
     given_up = np.add.reduceat(stop * classes, starts, axis=0) >= top
@@ -249,25 +265,34 @@ def outcome(
     return Outcome(proved, given_up[np.arange(len(sizes)), following])
 
 
-def _classes_of_rows(histories: Histories, most: int) -> Counts:
-    """How many rivals share each row, up to `most`.
+def _classes_of_rows(
+    histories: Sequence[Histories], starts: Counts, size: int, most: int
+) -> Counts:
+    """How many rivals share each of the stacked rows, up to `most`.
 
-    Row 0 counts as `most`, because nobody knows here how many classes had no vote.
+    Row 0 of an input counts as `most`, because nobody knows here how many classes had no vote.
     """
-    rows = len(histories.wealth.leader)
     if most == 1:
-        return np.ones(rows, int)
-    counts = np.bincount(list(histories.rows.values()), minlength=rows)
-    counts[0] = most
+        return np.ones(size, int)
+    own_rows = np.fromiter(chain.from_iterable(one.rows.values() for one in histories), int)
+    rows = own_rows + np.repeat(starts, [len(one.rows) for one in histories])
+    counts = np.bincount(rows, minlength=size)
+    counts[starts] = most
     return np.minimum(counts, most)
 
 
 def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:
     """The rows of several inputs, one below the other, and where each input begins."""
-    if len(histories) == 1:
-        return histories[0].wealth, np.zeros(1, int)
-    starts = np.cumsum([0, *(len(one.wealth.leader) for one in histories[:-1])])
-    return _map(lambda *parts: np.concatenate(parts), *(one.wealth for one in histories)), starts
+    starts = np.cumsum([0, *(one.end - one.first for one in histories[:-1])])
+    spans: list[Histories] = []  # neighbours that share arrays are one span
+    for one in histories:
+        if spans and spans[-1].together is one.together and spans[-1].end == one.first:
+            spans[-1] = spans[-1]._replace(end=one.end)
+        else:
+            spans.append(one)
+    if len(spans) == 1:
+        return spans[0].wealth, starts
+    return _map(lambda *parts: np.concatenate(parts), *(span.wealth for span in spans)), starts
 
 
 def _map(function: Callable[..., Array], *wealth: Wealth) -> Wealth:

@@ -34,9 +34,9 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
     return float(np.mean(np.asarray(radius, float) * np.asarray(correct, bool)))
 
 
-def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
+def acr_band(radius: ArrayLike, correct: ArrayLike, *, largest: float | None = None) -> Interval:
     """A band for the ACR over all inputs of this kind, given a random sample of them: Student's
-    interval.
+    interval, without what is below 0 or above the `largest` radius that an input can have.
 
     >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
     >>> round(low, 3), round(high, 3)
@@ -44,6 +44,8 @@ def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
     """
     value = np.asarray(radius, float) * np.asarray(correct, bool)
     low, high = mean_interval(value, alpha=1 - CONFIDENCE)
+    if largest is not None:
+        high = min(high, largest)
     return Interval(max(low, 0.0), high)
 
 

@@ -207,6 +207,7 @@ def _certificates(
     inputs = len(certificates)
     spread = [np.broadcast_to(np.array(column), inputs).tolist() for column in columns]
     rows = zip(*spread, strict=True)
+    are_classes = level.of == tuple(range(len(level.of)))
     for c, (chosen, radius, *bounds) in zip(certificates, rows, strict=True):
         is_proved = radius == radius
         yield replace(
@@ -215,7 +216,7 @@ def _certificates(
             prediction=chosen if is_proved else None,
             radius=radius if is_proved else 0.0,
             proof=Proof(chosen, radius if is_proved else None, *bounds),
-            looks=tuple(map(level.look, c.looks)),
+            looks=c.looks if are_classes else tuple(map(level.look, c.looks)),
             plan=plan,
         )
 

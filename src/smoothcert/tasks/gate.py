@@ -5,7 +5,7 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
@@ -123,8 +123,7 @@ dtype = ["{dtype}"]
 # Every radius must follow from its votes. So many inputs are drawn again.
 audit = 5
 
-# The least percentage of all inputs of this kind, by radius.
-[certified_accuracy]
+# The least percentage of all inputs of this kind, by radius. It needs labels.
 {shares}
 
 # Not worse than a released model, whose run is named relative to this file. The margin is how
@@ -142,21 +141,29 @@ def policy_for(run: Run | str | Path) -> str:
     """A policy with comments that a run passes, as a start.
 
     Args:
-        run: The run, or its folder. It needs labels.
+        run: The run, or its folder.
     """
-    run = open_run(run)
+    run = open_run(run).without_copies()
     check_has_certificates(run)
     radii = run.decided_radii or usual_radii([run])
-    counts = run.certified(radii).sum(axis=0)
-    least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
-    shares = [(f"{radius:g}", int(share)) for radius, share in zip(radii, least, strict=True)]
     return _POLICY.format(
         inputs=len(run),
         alpha=run.plan.alpha,
         dtype=run.manifest.dtype,
-        shares="\n".join(f'"{radius}" = {share}' for radius, share in shares if share > 0),
-        radii=", ".join(radius for radius, _ in shares),
+        shares=_least_shares(run, radii),
+        radii=", ".join(f"{radius:g}" for radius in radii),
     )
+
+
+def _least_shares(run: Run, radii: Sequence[float]) -> str:
+    """The table of a policy with shares that a run passes; a comment if it has none."""
+    counts = run.certified(radii).sum(axis=0)
+    least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
+    shares = zip(radii, least, strict=True)
+    lines = [f'"{radius:g}" = {int(share)}' for radius, share in shares if share > 0]
+    if not run.labelled or not lines:
+        return f'# [certified_accuracy]\n# "{radii[0]:g}" = 50'
+    return "\n".join(["[certified_accuracy]", *lines])
 
 
 def gate(

@@ -229,8 +229,9 @@ class Probe:
         if not low < self.threshold < high:
             return ""
         return (
-            f" {self.inputs} inputs are too few to be sure: the limit is {self.threshold:.0%}, and "
-            f"on other inputs the model may be right on {low:.0%} to {high:.0%}."
+            f" {self.inputs} inputs are too few to be sure: noise is too large where the model is "
+            f"right on less than {self.threshold:.0%}, and on other inputs it may be right on "
+            f"{low:.0%} to {high:.0%}."
         )
 
     def plain(self) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
                 "the {part} are not those that the run was made with: give those",
                 part=part,
             )
-    if not same_answers(manifest.answers, recorded.subject.answers()):
+    if not same_answers(manifest.answers, recorded.subject.fingerprint()):
         raise InvalidInput(
             "other-answers",
             "the model gives other answers than the one that the run was made with: give that one",

@@ -184,7 +184,7 @@ class Request:
             weights=None if smoothed.weights is None else str(smoothed.weights),
             weights_hash=classifier.weights_hash,
             denoiser=classifier.denoiser,
-            answers=subject.answers(),
+            answers=subject.fingerprint(),
             settings=subject.recorded,
             budget=budget,
             copies=tuple(repeated_inputs(self.dataset, self.everything)),
