@@ -158,8 +158,8 @@ def test_published_constants_depend_on_the_noise():
 
 
 def test_a_constant_that_a_method_does_not_have_is_an_error():
-    hint = ": that is for smoothadv or smoothmix or catrs"
-    with refused("not-a-constant", method="consistency", constant="epsilon", hint=hint):
+    owners = "smoothadv or smoothmix or catrs"
+    with refused("not-a-constant", method="consistency", constant="epsilon", owners=owners):
         method_named("consistency", sigma=0.25, epsilon=1.0)
     with refused("too-small", name="copies", least=2):
         method_named("consistency", sigma=0.25, copies=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
 
 import torch
 
@@ -16,8 +17,6 @@ from smoothcert.training.methods.base import Method, Trainee
 from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step
-
-_SHOWN_CLASSES = 5
 
 
 def check_shapes(recipe: Recipe, training: DeviceData, validation: DeviceData) -> None:
@@ -76,17 +75,16 @@ def check_examples(training: DeviceData) -> None:
 
 
 def _check_names(training: Sequence[str], validation: Sequence[str]) -> None:
-    if training == validation:
-        return
-    reason = "their order differs"
-    only_one = sorted(set(training) ^ set(validation))
-    if only_one:
-        reason = f"only one of them has {', '.join(only_one[:_SHOWN_CLASSES])}"
-    raise InvalidInput(
-        "different-classes",
-        "training and validation inputs must have the same classes: {reason}",
-        reason=reason,
-    )
+    for number, (one, other) in enumerate(zip_longest(training, validation)):
+        if one != other:
+            raise InvalidInput(
+                "different-classes",
+                "training and validation inputs must have the same classes: class {number} is "
+                "{training!r} in one and {validation!r} in the other",
+                number=number,
+                training=one,
+                validation=other,
+            )
 
 
 def check_data(method: Method, trainee: Trainee, data: DeviceData) -> None:

@@ -6,7 +6,6 @@ part of smoothcert; one of the user is found by its name.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from smoothcert import _check
@@ -57,8 +56,16 @@ def method_named(
     methods: dict[str, type[Method]] = named_by_user(Method) | METHODS
     kind: type[Method] = class_named("method", name, methods)
     constants = {key: value for key, value in constants.items() if value is not None}
-    for key in constants:
-        _check_constant(name, kind, key)
+    for constant in constants:
+        owners = [key for key, other in methods.items() if constant in other.__dataclass_fields__]
+        if name not in owners:
+            raise InvalidInput(
+                "not-a-constant",
+                "method {method} has no {constant}: that is for {owners}",
+                method=name,
+                constant=constant,
+                owners=" or ".join(owners) or "no method",
+            )
     if isinstance(noise, Gaussian):
         sigma = noise.sigma
     elif noise is not None:
@@ -66,24 +73,6 @@ def method_named(
     if sigma == 0 and kind is Augmentation:
         return Augmentation(0.0)
     return kind.published(_check.between("sigma", sigma, 0), **constants)
-
-
-def _check_constant(method: str, kind: type[Method], constant: str) -> None:
-    """Refuse a constant that a method does not have."""
-    if _has(kind, constant):
-        return
-    owners = [name for name, other in METHODS.items() if _has(other, constant)]
-    raise InvalidInput(
-        "not-a-constant",
-        "method {method} has no {constant}{hint}",
-        method=method,
-        constant=constant,
-        hint=f": that is for {' or '.join(owners)}" if owners else "",
-    )
-
-
-def _has(kind: type[Method], constant: str) -> bool:
-    return constant in {field.name for field in fields(kind)}
 
 
 def _with_noise(method: str, noise: Noise) -> Augmentation:

@@ -24,6 +24,8 @@ from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.sampling.drawing import drawer_for
 
+BY_SIGMA: Any = None
+"""The default of a constant whose published value depends on sigma."""
 _INT64 = (-(2**63), 2**63 - 1)
 """The range of random words for a noise that does not number its outcomes."""
 
@@ -89,8 +91,8 @@ class Method(Recorded, ABC):
     `objective` must not read values back from the device, and all shapes in it must depend on the
     shape of the batch alone.
 
-    A method that trains a classifier with SGD only writes `objective`, and `published` if its
-    constants depend on sigma. The other members are for methods that train something else.
+    A method that trains a classifier with SGD only writes `objective`. The other members are for
+    methods that train something else.
     """
 
     name: ClassVar[str]
@@ -117,13 +119,19 @@ class Method(Recorded, ABC):
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
-        """The method with the constants of its paper.
+        """The method with the constants of its paper, which are the defaults of its fields.
 
         Args:
             sigma: The standard deviation of the noise.
             constants: Constants that replace those of the paper.
         """
         return cls(sigma, **constants)  # type: ignore[call-arg]
+
+    def _by_sigma(self, **values: float) -> None:
+        """Set constants that are not given, whose published values depend on sigma."""
+        for name, value in values.items():
+            if getattr(self, name) is BY_SIGMA:
+                object.__setattr__(self, name, value)
 
     @abstractmethod
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:

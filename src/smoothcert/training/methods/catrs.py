@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from smoothcert import _check
 from smoothcert.models.base import in_evaluation_mode
 from smoothcert.training.methods.ascent import ascend
 from smoothcert.training.methods.base import (
+    BY_SIGMA,
     Method,
     Objective,
     divergence,
@@ -59,9 +60,11 @@ class CatRs(Method):
     paper draws K from Bin(M, p), where p is measured with another, Gaussian classifier. We count
     it: with p of the classifier in training, this is a draw from Bin(M, p).
 
+    The defaults are the constants of the CIFAR-10 experiments.
+
     Args:
         sigma: The standard deviation of the noise.
-        weight: The weight lambda of the worst noise.
+        weight: The weight lambda of the worst noise, by default 2 sigma.
         epsilon: The largest l2 norm of the attack on the noise.
         copies: The number M of noisy copies of each input.
         steps: The number T of steps of the attack.
@@ -69,28 +72,17 @@ class CatRs(Method):
 
     name: ClassVar[str] = "catrs"
     sigma: float
-    weight: float
+    weight: float = BY_SIGMA
     epsilon: float = 256 / 255
     copies: int = 4
     steps: int = 4
 
     def __post_init__(self) -> None:
+        self._by_sigma(weight=2 * self.sigma)
         _check.fields(self, _check.between, "sigma", "epsilon", low=0)
         _check.fields(self, _check.at_least, "weight", low=0)
         _check.fields(self, _check.whole, "copies", least=2)
         _check.fields(self, _check.whole, "steps", least=1)
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The constants of the CIFAR-10 experiments.
-
-        M = 4, T = 4, epsilon = 256 / 255, and lambda = 2 sigma.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: Constants that replace those of the paper.
-        """
-        return cls(sigma, **{"weight": 2 * sigma} | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""

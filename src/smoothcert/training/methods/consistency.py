@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, log_mean_probability, natural_loss
+from smoothcert.training.methods.base import (
+    BY_SIGMA,
+    Method,
+    Objective,
+    log_mean_probability,
+    natural_loss,
+)
 
 
 def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) -> Tensor:
@@ -32,36 +38,26 @@ def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) ->
 class Consistency(Method):
     """Gaussian augmentation with m noisy copies of each input, plus the consistency loss.
 
+    The defaults are the constants of the CIFAR-10 experiments.
+
     Args:
         sigma: The standard deviation of the noise.
-        weight: The weight lambda of the divergence.
+        weight: The weight lambda of the divergence: by default 20 up to sigma 0.25, and 10 above.
         copies: The number m of noisy copies of each input.
         entropy_weight: The weight eta of the entropy.
     """
 
     name: ClassVar[str] = "consistency"
     sigma: float
-    weight: float
+    weight: float = BY_SIGMA
     copies: int = 2
     entropy_weight: float = 0.5
 
     def __post_init__(self) -> None:
         _check.fields(self, _check.between, "sigma", low=0)
+        self._by_sigma(weight=20.0 if self.sigma <= 0.25 else 10.0)
         _check.fields(self, _check.at_least, "weight", "entropy_weight", low=0)
         _check.fields(self, _check.whole, "copies", least=2)
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The constants of the CIFAR-10 experiments.
-
-        m = 2, eta = 0.5, and lambda = 20 at sigma 0.25 and 10 above.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: Constants that replace those of the paper.
-        """
-        weight = 20.0 if sigma <= 0.25 else 10.0
-        return cls(sigma, **{"weight": weight} | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""

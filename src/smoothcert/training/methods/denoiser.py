@@ -16,7 +16,15 @@ from torch.optim import AdamW
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
-from smoothcert.training.methods.base import Frozen, Method, Objective, Start, Trainee, module_of
+from smoothcert.training.methods.base import (
+    BY_SIGMA,
+    Frozen,
+    Method,
+    Objective,
+    Start,
+    Trainee,
+    module_of,
+)
 
 _SECOND_MOMENT = 0.99
 
@@ -74,34 +82,31 @@ class Denoising(Method):
     keeps_mean: ClassVar[bool] = True
     architectures: ClassVar[Collection[str]] = UNETS
     sigma: float
-    sigma_low: float | None = None
+    sigma_low: float = BY_SIGMA
     stability: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.sigma_low is None:
-            object.__setattr__(self, "sigma_low", self.sigma)
+        self._by_sigma(sigma_low=self.sigma)
         _check.fields(self, _check.between, "sigma", "sigma_low", low=0)
         _check.fields(self, _check.at_least, "stability", low=0)
-        if self._low > self.sigma:
+        if self.sigma_low > self.sigma:
             raise InvalidInput(
                 "sigmas-not-in-order",
                 "sigma_low must be at most sigma, got {sigma_low:g} and {sigma:g}",
-                sigma_low=self._low,
+                sigma_low=self.sigma_low,
                 sigma=self.sigma,
             )
 
     @property
     def noisy_psnr(self) -> float:
         """The mean PSNR of the noisy inputs in dB."""
-        return -10 * math.log10(self._low * self.sigma)
-
-    @property
-    def _low(self) -> float:
-        return self.sigma if self.sigma_low is None else self.sigma_low
+        return -10 * math.log10(self.sigma_low * self.sigma)
 
     def trainee(self, start: Start) -> Trainee:
         """A U-Net; see `Method.trainee`."""
-        network = build_unet(start.architecture, shape=start.shape, sigmas=(self._low, self.sigma))
+        network = build_unet(
+            start.architecture, shape=start.shape, sigmas=(self.sigma_low, self.sigma)
+        )
         if start.denoiser is not None:
             try:
                 network.load_state_dict(start.denoiser.state_dict())
@@ -154,7 +159,7 @@ class Denoising(Method):
 
     def _sigmas(self, x: Tensor) -> Tensor:
         """A standard deviation for each input."""
-        return self._low * (self.sigma / self._low) ** torch.rand(len(x), device=x.device)
+        return self.sigma_low * (self.sigma / self.sigma_low) ** torch.rand(len(x), device=x.device)
 
     def _denoised(self, module: nn.Module, x: Tensor, sigma: Tensor) -> Tensor:
         noise = sigma.view(-1, 1, 1, 1) * torch.randn_like(x)

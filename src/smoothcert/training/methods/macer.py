@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, log_mean_probability
+from smoothcert.training.methods.base import BY_SIGMA, Method, Objective, log_mean_probability
 
 # Probabilities are clamped to this distance from 0 and 1, so that their quantiles are finite. This
 # changes no gradient: with such probabilities, the radius exceeds every hinge in use.
@@ -45,9 +45,12 @@ def _normal_quantile(probability: Tensor) -> Tensor:
 class Macer(Method):
     """The cross-entropy of the smoothed soft classifier, plus lambda times the radius loss.
 
+    The defaults are the constants of the CIFAR-10 experiments. At sigma 1.0, the paper also leaves
+    out the radius loss until the learning rate first drops. We do not.
+
     Args:
         sigma: The standard deviation of the noise.
-        weight: The weight lambda of the radius loss.
+        weight: The weight lambda of the radius loss: by default 4 at sigma 0.5, otherwise 12.
         copies: The number k of noisy copies of each input.
         inverse_temperature: The factor beta on the logits.
         hinge: The largest radius gamma that the loss still rewards, in units of sigma / 2.
@@ -56,29 +59,16 @@ class Macer(Method):
     name: ClassVar[str] = "macer"
     learning_rate: ClassVar[float] = 0.01
     sigma: float
-    weight: float
+    weight: float = BY_SIGMA
     copies: int = 16
     inverse_temperature: float = 16.0
     hinge: float = 8.0
 
     def __post_init__(self) -> None:
+        self._by_sigma(weight=4.0 if self.sigma == 0.5 else 12.0)
         _check.fields(self, _check.between, "sigma", "inverse_temperature", low=0)
         _check.fields(self, _check.at_least, "weight", "hinge", low=0)
         _check.fields(self, _check.whole, "copies", least=1)
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The constants of the CIFAR-10 experiments.
-
-        k = 16, beta = 16, gamma = 8, and lambda = 4 at sigma 0.5, otherwise 12. At sigma 1.0, the
-        paper also leaves out the radius loss until the learning rate first drops. We do not.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: Constants that replace those of the paper.
-        """
-        weight = 4.0 if sigma == 0.5 else 12.0
-        return cls(sigma, **{"weight": weight} | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -11,6 +11,7 @@ from smoothcert import _check
 from smoothcert.models.base import in_evaluation_mode
 from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.base import (
+    BY_SIGMA,
     Method,
     Objective,
     draw_noise,
@@ -23,12 +24,14 @@ from smoothcert.training.methods.base import (
 class SmoothAdv(Method):
     """Gaussian augmentation with m noisy copies of the adversarial input.
 
-    The copies have the noise that the attack used.
+    The copies have the noise that the attack used. The defaults are one of the paper's settings for
+    CIFAR-10.
 
     Args:
         sigma: The standard deviation of the noise.
-        epsilon: The largest l2 norm of the attack.
-        copies: The number m of noisy copies of each input.
+        epsilon: The largest l2 norm of the attack: by default 1 up to sigma 0.25, and 2 above.
+        copies: The number m of noisy copies of each input: by default 4 up to sigma 0.25, and 2
+            above.
         steps: The number T of steps of the attack.
         warmup: Epochs in which epsilon grows to its full size.
     """
@@ -36,29 +39,17 @@ class SmoothAdv(Method):
     name: ClassVar[str] = "smoothadv"
     input_range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # the attack stays in it
     sigma: float
-    epsilon: float
-    copies: int
+    epsilon: float = BY_SIGMA
+    copies: int = BY_SIGMA
     steps: int = 10
     warmup: int = 10
 
     def __post_init__(self) -> None:
-        _check.fields(self, _check.between, "sigma", "epsilon", low=0)
+        _check.fields(self, _check.between, "sigma", low=0)
+        is_small = self.sigma <= 0.25
+        self._by_sigma(epsilon=1.0 if is_small else 2.0, copies=4 if is_small else 2)
+        _check.fields(self, _check.between, "epsilon", low=0)
         _check.fields(self, _check.whole, "copies", "steps", "warmup", least=1)
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """One of the paper's settings for CIFAR-10.
-
-        At sigma 0.25, epsilon = 1 and m = 4; above, epsilon = 2 and m = 2.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: Constants that replace those of the paper.
-        """
-        defaults = {"epsilon": 2.0, "copies": 2}
-        if sigma <= 0.25:
-            defaults = {"epsilon": 1.0, "copies": 4}
-        return cls(sigma, **defaults | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from smoothcert import _check
 from smoothcert.models.base import in_evaluation_mode
 from smoothcert.training.methods.ascent import Gradient, loss_gradient, steepest
 from smoothcert.training.methods.base import (
+    BY_SIGMA,
     Method,
     Objective,
     divergence,
@@ -46,9 +47,12 @@ class SmoothMix(Method):
     and eta times mean_i KL(y_mix || softmax(logits of copy i of x_mix)) is added where F(x) has the
     right class. All inputs have the noise that the attack used. y_mix has no gradient.
 
+    The defaults are the constants of the CIFAR-10 experiments.
+
     Args:
         sigma: The standard deviation of the noise.
-        epsilon: The length T alpha of the way from x to x~, whose T steps have the length alpha.
+        epsilon: The length T alpha of the way from x to x~, whose T steps have the length alpha; by
+            default 8 sigma.
         weight: The weight eta of the second loss.
         copies: The number m of noisy copies of each input.
         steps: The number T of steps of the attack.
@@ -56,27 +60,16 @@ class SmoothMix(Method):
 
     name: ClassVar[str] = "smoothmix"
     sigma: float
-    epsilon: float
+    epsilon: float = BY_SIGMA
     weight: float = 5.0
     copies: int = 2
     steps: int = 4
 
     def __post_init__(self) -> None:
+        self._by_sigma(epsilon=8 * self.sigma)
         _check.fields(self, _check.between, "sigma", "epsilon", low=0)
         _check.fields(self, _check.at_least, "weight", low=0)
         _check.fields(self, _check.whole, "copies", "steps", least=1)
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The constants of the CIFAR-10 experiments.
-
-        m = 2, eta = 5, T = 4, and alpha = 2 sigma.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: Constants that replace those of the paper.
-        """
-        return cls(sigma, **{"epsilon": 8 * sigma} | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
