@@ -31,7 +31,7 @@ from smoothcert import _check
 from smoothcert._text_table import TextTable
 from smoothcert.cli import main
 from smoothcert.cli.command import Output, add_command
-from smoothcert.cli.options import PANELS, NoiseOptions, SubjectOptions
+from smoothcert.cli.options import NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import (
     Runtime,
@@ -331,7 +331,7 @@ def command(
         seconds: Seconds for each measurement.
     """
     imported = time.perf_counter() - STARTED
-    smoothed = Subject(**subject.settings(), noise=noise.build())
+    smoothed = Subject(**vars(subject), noise=noise.build())
     loaded = time.perf_counter() - STARTED
     result = bench(
         smoothed,
@@ -364,7 +364,7 @@ def _speeds(bench: Bench) -> TextTable:
 
 
 application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-add_command(application, command, panel="", options=PANELS)
+add_command(application, command, panel="")
 
 if __name__ == "__main__":
     main(application)

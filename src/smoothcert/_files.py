@@ -86,7 +86,7 @@ def write_output(path: str | Path, content: bytes, *, reads: Iterable[object] = 
 
 
 def check_output(
-    path: str | Path, *, reads: Iterable[object] = (), begins: bytes | None = b""
+    path: str | Path | None, *, reads: Iterable[object] = (), begins: bytes | None = b""
 ) -> None:
     """Refuse to write a file where it would replace something that cannot be made again.
 
@@ -94,11 +94,13 @@ def check_output(
     such as weights, images or arrays, is only replaced by data of the same format.
 
     Args:
-        path: The file to write.
+        path: The file to write, if there is one.
         reads: What the command reads: files, also as in "net.py:function" or "onnx:net.onnx".
             Everything else, such as folders and the names of models, is ignored.
         begins: The first bytes to write, b"" for a text, None if they are not known yet.
     """
+    if path is None:
+        return
     advice = "choose another file"
     try:
         target = Path(path).resolve()

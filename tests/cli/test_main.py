@@ -30,7 +30,7 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (CERTIFY.replace("mnist", "mnst"), "nor a folder of images: did you mean fashion-mnist?"),
         ("map --sigma 0.5 --kind both", "'both' is not one of"),
         ("map --sigma 0.5 --sogma 1", "--sogma"),
-        ("map --sigma 0.5 --at half", "--at must be numbers separated by commas, got 'half'"),
+        ("map --sigma 0.5 --at half", "'--at': expected numbers separated by commas, got 'half'"),
         (
             f"{CERTIFY} --workers 2 --gpus-per-worker 0",
             "--workers 2, --gpus-per-worker 0.0: only for --executor ray",

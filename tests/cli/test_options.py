@@ -6,8 +6,10 @@ import pytest
 from tests.refusals import refused
 
 from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, InvalidInput
-from smoothcert.cli.options import NoiseOptions, PlanOptions
+from smoothcert._settings import PlanSettings
+from smoothcert.cli.options import NoiseOptions
 from smoothcert.errors import either, phrase, setting
+from smoothcert.plans.from_settings import plan_from, shown_radii
 
 
 @pytest.mark.parametrize(
@@ -28,12 +30,12 @@ from smoothcert.errors import either, phrase, setting
         ),
         ({"method": "fixed", "alpha": 0.05}, Fixed(alpha=0.05)),
         ({"method": "fixed", "known_labels": True}, Fixed(known_labels=True)),
-        ({"method": "fixed", "radii": "0,0.5"}, Fixed()),  # here the radii are only shown
-        ({"method": "radii", "radii": "0,0.5"}, AtRadii((0, 0.5))),
+        ({"method": "fixed", "radii": [0, 0.5]}, Fixed()),  # here the radii are only shown
+        ({"method": "radii", "radii": [0, 0.5]}, AtRadii((0, 0.5))),
     ],
 )
 def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, expected):
-    assert PlanOptions(**options).build() == expected
+    assert plan_from(PlanSettings(**options)) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,22 +49,17 @@ def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, exp
             {"option": "decline"},
         ),
         (
-            {"method": "radii", "radii": "1", "pilot_use": "reuse"},
+            {"method": "radii", "radii": [1], "pilot_use": "reuse"},
             "option-of-another-method",
             {"option": "pilot_use"},
         ),
         ({"method": "radii"}, "missing-setting", {"missing": "radii"}),
-        (
-            {"method": "radii", "radii": "0,far"},
-            "not-numbers",
-            {"name": "--radii", "value": "0,far"},
-        ),
         ({"pilot": 0}, "too-small", {"name": "pilot", "value": 0}),
     ],
 )
 def test_options_that_make_no_plan_are_named(options, code, fields):
     with refused(code, **fields):
-        PlanOptions(**options).build()
+        plan_from(PlanSettings(**options))
 
 
 @pytest.mark.parametrize("options", [{"sigma": 0.5}, {"noise": "gaussian:0.5"}])
@@ -76,9 +73,9 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
         ({}, "no-noise", {}),
         ({"sigma": 0.5, "noise": "gaussian:0.5"}, "sigma-and-noise", {"sigma": 0.5}),
         ({"noise": "pink:0.5"}, "unknown-name", {"option": "--noise", "value": "pink"}),
-        ({"noise": "gaussian"}, "no-strength", {"name": "gaussian"}),
-        ({"noise": "gaussian:much"}, "no-strength", {"noise": "gaussian:much"}),
-        ({"noise": "gaussian:0.5,1"}, "unfit-strength", {"strength": "0.5,1"}),
+        ({"noise": "gaussian"}, "unfit-numbers", {"name": "gaussian"}),
+        ({"noise": "gaussian:much"}, "unfit-numbers", {"text": "gaussian:much"}),
+        ({"noise": "gaussian:0.5,1"}, "unfit-numbers", {"text": "gaussian:0.5,1"}),
     ],
 )
 def test_options_that_make_no_noise_are_named(options, code, fields):
@@ -181,11 +178,11 @@ def test_coverage_and_map_take_every_plan(smoothcert):
 
 def test_a_method_that_is_nearly_right_is_suggested():
     with refused("unknown-name", value="radius", hint=": did you mean radii?"):
-        PlanOptions(method="radius").build()
+        plan_from(PlanSettings(method="radius"))
 
 
 def test_shown_radii_are_in_increasing_order():
-    assert PlanOptions(radii="0.5,0,0.25").shown_radii() == [0, 0.25, 0.5]
+    assert shown_radii([0.5, 0, 0.25]) == [0, 0.25, 0.5]
 
 
 def test_import_after_the_command_is_told_where_it_belongs(smoothcert):

@@ -198,9 +198,9 @@ def test_a_module_without_parameters_is_refused(small, tmp_path):
 
 
 def test_fine_tuning_needs_a_classifier_and_a_denoiser_that_fits(small, clean, denoiser, tmp_path):
-    with refused("finetune-needs-classifier"):
+    with refused("finetune-needs-both"):
         train(recipe(), *small, out=tmp_path, device="cpu", denoiser=denoiser)
-    with refused("finetune-needs-denoiser"):
+    with refused("finetune-needs-both"):
         train(recipe(), *small, out=tmp_path, device="cpu", classifier=clean)
     colour = build_unet("unet-small", shape=(3, 32, 32), sigmas=(0.2, 1.0))
     with refused("other-shape", expected=(3, 32, 32)):

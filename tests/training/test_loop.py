@@ -189,7 +189,7 @@ def test_the_learning_rate_is_the_methods_own_unless_given():
 
 def test_data_of_another_shape_is_refused(small, tmp_path):
     colour = Recipe("cifar-resnet20", Augmentation(0.25), epochs=1)
-    with refused("other-shape", architecture="cifar-resnet20", shape=(1, 28, 28)):
+    with refused("other-shape", network="cifar-resnet20", shape=(1, 28, 28)):
         train(colour, *small, out=tmp_path, device="cpu")
 
 

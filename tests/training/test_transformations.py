@@ -48,5 +48,5 @@ def test_the_command_takes_a_transformation_with_its_largest_amount():
     assert transformed(Gaussian(0.25), "rotation") == Rotation(Gaussian(0.25))
     with refused("unknown-name"):
         transformed(Gaussian(0.25), "shear")
-    with refused("several-amounts"):
+    with refused("unfit-numbers"):
         transformed(Gaussian(0.25), "rotation:10,20")

@@ -18,7 +18,6 @@ from smoothcert._user_errors import import_users_module
 from smoothcert._version import __version__
 from smoothcert.cli import certify, check, measure, plans, results, train
 from smoothcert.cli.command import add_command
-from smoothcert.cli.options import PANELS
 from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
 
 app = typer.Typer(
@@ -45,7 +44,7 @@ _COMMANDS = {  # by the panels of the help
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        add_command(app, _function, panel=_panel, options=PANELS)
+        add_command(app, _function, panel=_panel)
 
 _SPINS = "1000"
 """How long torch's threads spin while they wait for each other. With the default, they slow down

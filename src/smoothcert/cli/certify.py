@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import smoothcert as sc
+from smoothcert._settings import PlanSettings
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     STARTED,
@@ -20,12 +21,15 @@ from smoothcert.cli.options import (
     InputSize,
     Limit,
     MachineOptions,
-    PlanOptions,
+    NoiseName,
     Skip,
     SubjectOptions,
-    SweepOptions,
+    Transform,
+    described_noise,
     folder,
+    required_noise,
     resized,
+    transformed,
 )
 from smoothcert.errors import InvalidInput
 
@@ -69,8 +73,10 @@ def certify(
     *,
     data: Data,
     input_size: InputSize = None,
-    noise: SweepOptions,
-    plan: PlanOptions,
+    sigma: Annotated[Sequence[float] | None, typer.Option(metavar="S[,S,...]")] = None,
+    noise: NoiseName = None,
+    transform: Transform = None,
+    plan: PlanSettings,
     out: Annotated[Path | None, typer.Option(parser=folder, metavar="<path>")] = None,
     subject: SubjectOptions,
     budget: float | None = None,
@@ -90,6 +96,12 @@ def certify(
     The exit code is 4 if the run is complete, but a tracker failed.
 
     Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
+            images on CUDA, else gaussian:S. A run that is resumed keeps its noise. Several, as in
+            0.12,0.25,0.5: one run each, in folders of --out, and a page that recommends one.
+            {sigma} in --weights and --model stands for each.
+        transform: Certify pictures that are turned by degrees or zoomed by percent, with --radii up
+            to this amount: rotation, rotation:45, zoom, zoom:25. Default: 30 degrees, 20 percent.
         out: The folder of the run. The same command resumes it, also with more inputs.
         budget: Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method.
         minutes: Minutes for all inputs together, start-up included.
@@ -99,8 +111,12 @@ def certify(
             the runs with merge.
         track: Report to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.
         quiet: Show no progress and no summary.
-        json: Print the results as JSON.
     """
+    from smoothcert.compat.trackers import tracker_named
+    from smoothcert.executors import choose_executor
+    from smoothcert.plans.from_settings import shown_radii
+    from smoothcert.runs.progress import Display
+
     if out is None and not dry_run:
         raise InvalidInput("no-out", "give --out DIR, the folder of the run")
     request: dict[str, Any] = {
@@ -115,48 +131,55 @@ def certify(
         "shard": shard,
         "joint": joint,
         "out": out,
-        **subject.settings(),
+        **vars(subject),
     }
-    noises = noise.runs()
-    radii = plan.shown_radii()
-    requests = [request | noises[0]] if len(noises) == 1 else _sweep(request, noises)
-    for one in requests:
-        one["executor"] = machines.build()
+    requests = []
+    for one in [None] if sigma is None else dict.fromkeys(sigma):
+        executor = choose_executor(**vars(machines))
+        requests.append(request | _noise(one, noise, transform) | {"executor": executor})
+    if sigma is not None and len(requests) > 1:
+        _separate(requests, list(dict.fromkeys(sigma)))
     if dry_run:
         return _forecasts(requests)
     assert out is not None
-    trackers = _trackers(track)
-    runs = [_certified(one, trackers, radii, quiet=quiet, of=len(requests)) for one in requests]
-    if len(runs) == 1:
-        output = _one_run(runs[0], out, radii, quiet=quiet)
-    else:
-        output = _several_runs(runs, out, radii, quiet=quiet)
+    trackers = [tracker_named(name) for name in track]
+    radii = shown_radii(plan.radii)
+    runs = []
+    for one_request in requests:
+        display = sc.Progress() if quiet else Display(summary=len(requests) > 1, radii=radii)
+        display.command = True
+        run = sc.certify(progress=[display, *trackers], **one_request)
+        assert isinstance(run, sc.Run)  # it has a folder
+        runs.append(run)
+    output = _certified(runs, out, radii, quiet=quiet)
     failed = any(tracker.failed for tracker in trackers)
     return replace(output, code=_TRACKER_FAILED) if failed else output
 
 
-def _sweep(request: dict[str, Any], noises: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
-    """One request for each sigma: in a folder of its own, with an equal part of the minutes."""
-    requests = []
-    for number, noise in enumerate(noises, 1):
-        sigma = noise["sigma"]
-        one = request | noise | _named(sigma, request)
-        if request["out"] is not None:
-            one["out"] = request["out"] / f"sigma-{sigma:g}"
-        if request["minutes"] is not None:  # all count from the start of the command
-            one["minutes"] = request["minutes"] * number / len(noises)
-        requests.append(one)
-    return requests
+def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dict[str, Any]:
+    """The noise of one run: `noise=` or `sigma=` as `certify` takes them."""
+    described = required_noise(described_noise(sigma, noise))
+    if transform is not None:
+        return {"noise": transformed(described, transform)}
+    return {"noise": described} if sigma is None else {"sigma": sigma}
 
 
-def _named(sigma: float, request: dict[str, Any]) -> dict[str, str]:
-    """The model or weights of one sigma, if their names contain {sigma}."""
+def _separate(requests: list[dict[str, Any]], sigmas: list[float]) -> None:
+    """Give each request a folder of its own, an equal part of the minutes, and its model."""
+    for number, (one, sigma) in enumerate(zip(requests, sigmas, strict=True), 1):
+        if one["out"] is not None:
+            one["out"] /= f"sigma-{sigma:g}"
+        if one["minutes"] is not None:  # all count from the start of the command
+            one["minutes"] *= number / len(sigmas)
+        for key in ("model", "weights"):
+            if "{sigma" in (one[key] or ""):
+                one[key] = _filled_in(one[key], sigma)
+
+
+def _filled_in(template: str, sigma: float) -> str:
+    """The name of the model or weights for one sigma."""
     try:
-        return {
-            key: request[key].format(sigma=sigma)
-            for key in ("model", "weights")
-            if "{sigma" in (request[key] or "")
-        }
+        return template.format(sigma=sigma)
     except (KeyError, IndexError, ValueError) as error:
         raise InvalidInput(
             "not-a-template",
@@ -166,7 +189,6 @@ def _named(sigma: float, request: dict[str, Any]) -> dict[str, str]:
 
 
 def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
-
     forecasts = [sc.forecast(**request) for request in requests]
     plain = [asdict(one) | {"seconds": one.seconds} for one in forecasts]
     return Output(
@@ -174,66 +196,28 @@ def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
     )
 
 
-def _certified(
-    request: dict[str, Any],
-    trackers: Sequence[sc.Tracker],
-    radii: list[float] | None,
-    *,
-    quiet: bool,
-    of: int,
-) -> sc.Run:
-    """Make one of several runs."""
-    from smoothcert.runs.progress import Display
-    from smoothcert.runs.words import summary
-
-    display = sc.Progress() if quiet else Display(summary=False)
-    display.command = True
-    run = sc.certify(progress=[display, *trackers], **request)
-    assert isinstance(run, sc.Run)  # it has a folder
-    if of > 1:
-        display.say(summary(run, radii=radii, command=True))
-    return run
-
-
-def _trackers(names: list[str]) -> list[sc.Tracker]:
-    if not names:
-        return []
-    from smoothcert.compat.trackers import tracker_named
-
-    return [tracker_named(name) for name in names]
-
-
-def _one_run(run: sc.Run, out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
+def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
+    """What a run has found, or several, which get a page that recommends one."""
     from smoothcert.runs.words import summary
 
     seconds = time.perf_counter() - STARTED
-    about = {"out": str(out), "complete": run.complete, "command_seconds": seconds}
-    lines = [] if quiet else [summary(run, radii=radii, seconds=seconds, command=True)]
-    return Output(lambda: about | sc.table(run, radii=radii).plain()["runs"][0], lines)
-
-
-def _several_runs(
-    runs: list[sc.Run], out: Path, radii: list[float] | None, *, quiet: bool
-) -> Output:
-
-    rows = sc.table(runs, radii=radii)
     complete = all(run.complete for run in runs)
+    about: dict[str, Any] = {"out": str(out), "complete": complete, "command_seconds": seconds}
+    if len(runs) == 1:
+        lines = [summary(runs[0], radii=radii, seconds=seconds, command=True)]
+        return Output(
+            lambda: about | sc.table(runs, radii=radii).plain()["runs"][0], [] if quiet else lines
+        )
+    rows = sc.table(runs, radii=radii)
     recommendation = sc.recommend(runs, radii=rows.radii) if complete else None
     page = sc.write_report(
         runs, out / "report.html", radii=rows.radii, recommendation=recommendation
     )
-    about = {
-        "out": str(out),
-        "complete": complete,
-        "command_seconds": time.perf_counter() - STARTED,
-        "report": str(page),
-        "recommendation": recommendation and recommendation.plain(),
-    }
-    lines = []
-    if not quiet:
-        reasons = recommendation.reasons if recommendation else ()
-        lines = [rows.render(), *reasons, _report_is(page)]
-    return Output(about | rows.plain(), lines)
+    about["report"] = str(page)
+    about["recommendation"] = recommendation and recommendation.plain()
+    reasons = recommendation.reasons if recommendation else ()
+    lines = [rows.render(), *reasons, _report_is(page)]
+    return Output(about | rows.plain(), [] if quiet else lines)
 
 
 def _report_is(page: Path) -> str:

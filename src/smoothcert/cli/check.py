@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 from rich.console import Console
@@ -15,12 +15,9 @@ from rich.progress import Progress
 import smoothcert as sc
 from smoothcert._files import check_output, write_output
 from smoothcert._text_table import TextTable
-from smoothcert.cli.command import Group, Output
-from smoothcert.cli.options import PlaceOptions, numbers
+from smoothcert.cli.command import Output
+from smoothcert.cli.options import PlaceOptions
 from smoothcert.errors import InvalidInput, number_of
-
-if TYPE_CHECKING:
-    pass
 
 _GATE_CODES = {"passes": 0, "fails": 1, "undecided": 3}
 _MOST_LISTED = 10  # inputs that an attack has broken
@@ -49,9 +46,8 @@ def audit(
     from smoothcert.report.evidence import About, write_evidence
 
     fields = None if about is None else About.read(about)
-    if evidence is not None:
-        check_output(evidence, reads=[about, *places.settings().values()])
-    result = sc.audit(run, redraw=redraw, seed=seed, **places.settings())
+    check_output(evidence, reads=[about, *vars(places).values()])
+    result = sc.audit(run, redraw=redraw, seed=seed, **vars(places))
     lines = [str(result)]
     if evidence is not None:
         lines.append(f"{write_evidence(run, result, evidence, about=fields)}: the evidence page")
@@ -59,7 +55,7 @@ def audit(
 
 
 @dataclass(frozen=True)
-class SearchOptions(Group):
+class SearchOptions:
     """How changes are searched.
 
     Args:
@@ -86,13 +82,13 @@ class SearchOptions(Group):
 
 
 def attack(
-    run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str | None = None
+    run: Path, *, places: PlaceOptions, search: SearchOptions, radii: Sequence[float] | None = None
 ) -> Output:
     """Search the smallest change of each input that alters the answer. Run it again to resume.
 
     Args:
         run: The run's folder.
-        radii: Radii to show, separated by commas.
+        radii: Radii to show.
     """
     console = Console(stderr=True)
     with Progress(transient=True, console=console, disable=not console.is_terminal) as bar:
@@ -101,8 +97,8 @@ def attack(
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        attacks = sc.attack(run, progress=show, **search.settings(), **places.settings())
-    plain = attacks.plain(numbers("--radii", radii))
+        attacks = sc.attack(run, progress=show, **vars(search), **vars(places))
+    plain = attacks.plain(radii)
     return Output(plain, _attack_lines(run, attacks, plain))
 
 
@@ -164,9 +160,8 @@ def gate(
             policy=policy,
             run=run,
         )
-    if junit is not None:
-        check_output(junit, reads=[policy, *places.settings().values()])
-    result = sc.gate(run, policy, baseline=baseline, **places.settings())
+    check_output(junit, reads=[policy, *vars(places).values()])
+    result = sc.gate(run, policy, baseline=baseline, **vars(places))
     if junit is not None:
         write_output(junit, result.junit())
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]

@@ -4,7 +4,7 @@ Its signature gives names, types and defaults, and its docstring gives the help.
 returns an `Output` has the option --json, and prints what it returns.
 
 Parameters before `*` become arguments, the others become options. A parameter whose type is a
-`Group` stands for the fields of that class. In a docstring, a section with another title than
+dataclass stands for its fields. In a docstring, a section with another title than
 "Args" is a panel of the help. What is not said there, such as the name of a placeholder, stands in
 an annotation with `typer.Option`.
 
@@ -21,30 +21,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from smoothcert._text_table import TextTable
+from smoothcert.cli.options import PANELS
 
 _SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
-_JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
 _FEW_OPTIONS = 16
 """A command with more options has panels in its help."""
-_SHOWS_ALL = f"{__name__}.all"
-"""The key in the context of a command whose help shows all options."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Base of the classes whose fields are options of several commands."""
-
-    def settings(self) -> dict[str, Any]:
-        """The options by name."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -73,31 +63,17 @@ class Output:
             raise typer.Exit(self.code)
 
 
-class Panel(NamedTuple):
-    """A panel of the help: the options that are always shown, and those of --help-all."""
-
-    title: str
-    shown: tuple[str, ...]
-    more: tuple[str, ...]
-
-
-def add_command(
-    app: typer.Typer,
-    function: Callable[..., Output | None],
-    *,
-    panel: str,
-    options: Sequence[Panel] = (),
-) -> None:
+def add_command(app: typer.Typer, function: Callable[..., Output | None], *, panel: str) -> None:
     """Make a function a command of the application.
 
     Args:
         app: The application.
         function: The function.
         panel: The panel of the command in the help of the application.
-        options: The panels of the options in the help of a command that has many.
     """
     hints = get_type_hints(function)
-    groups = {name: hint for name, hint in hints.items() if _is_group(hint)}
+    returned = hints.pop("return")
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
     def command(**values: Any) -> None:
         for name, group in groups.items():
@@ -109,14 +85,11 @@ def add_command(
             output.print(as_json=as_json)
 
     parameters = list(_parameters(function, groups))
-    if hints["return"] is Output:
-        documented = {"help": "Print JSON instead of a table."} | _documented(function).get(
-            "json", {}
-        )
-        parameters.append(_for_typer(_JSON, bool, documented, is_option=True))
-    kind = TyperCommand
+    if returned is Output:
+        parameters.append(_JSON)
+    kind: type[TyperCommand] = TyperCommand
     if len(parameters) > _FEW_OPTIONS:
-        kind = _help_in(options)
+        kind = _CommandWithPanels
         parameters.append(_HELP_ALL)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -125,58 +98,50 @@ def add_command(
     app.command(name, cls=kind, help=text, rich_help_panel=panel)(command)
 
 
-def _help_in(panels: Sequence[Panel]) -> type[TyperCommand]:
-    """A command whose help has these panels."""
+class _CommandWithPanels(TyperCommand):
+    """A command whose help has panels. It shows the most used options, or all."""
 
-    class Command(TyperCommand):
-        def format_help(self, ctx: Any, formatter: Any) -> None:
-            places = {
-                name: (number, panel.title)
-                for number, panel in enumerate(panels)
-                for name in (*panel.shown, *panel.more)
-            }
-            hidden = {name for panel in panels for name in panel.more}
-            if ctx.meta.get(_SHOWS_ALL):
-                hidden = set()
-            shown = copy(self)
-            shown.params = [copy(one) for one in self.params if one.name not in hidden]
-            shown.params.sort(key=lambda one: places.get(one.name or "", (-1, ""))[0])
-            for one in shown.params:
-                if one.name in places:
-                    vars(one)["rich_help_panel"] = places[one.name][1]
-            TyperCommand.format_help(shown, ctx, formatter)
+    shows_all = False
 
-    return Command
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        places = {
+            name: (number, title)
+            for number, (title, options) in enumerate(PANELS.items())
+            for name in chain(*options)
+        }
+        hidden = {name for _, others in PANELS.values() for name in others}
+        if self.shows_all:
+            hidden = set()
+        shown = copy(self)
+        shown.params = [copy(one) for one in self.params if one.name not in hidden]
+        shown.params.sort(key=lambda one: places.get(one.name or "", (-1, ""))[0])
+        for one in shown.params:
+            if one.name in places:
+                vars(one)["rich_help_panel"] = places[one.name][1]
+        TyperCommand.format_help(shown, ctx, formatter)
 
 
 def _show_all(ctx: typer.Context, is_given: bool) -> None:
     """Show the help with all options."""
     if is_given:
-        ctx.meta[_SHOWS_ALL] = True
+        vars(ctx.command)["shows_all"] = True
         print(ctx.get_help())
         raise typer.Exit()
 
 
-_HELP_ALL = inspect.Parameter(
-    "help_all",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool,
-        typer.Option(
-            "--help-all", is_eager=True, callback=_show_all, help="Show all options and exit."
-        ),
-    ],
-)
+def _flag(name: str, help: str, **options: Any) -> inspect.Parameter:
+    """An option that every command of a kind has."""
+    flag = typer.Option(f"--{name.replace('_', '-')}", help=help, **options)
+    annotation = Annotated[bool, flag]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=False, annotation=annotation)
 
 
-def _is_group(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Group)
+_JSON = _flag("json", "Print the results as JSON.")
+_HELP_ALL = _flag("help_all", "Show all options and exit.", is_eager=True, callback=_show_all)
 
 
-def _parameters(
-    of: Callable[..., Any], groups: dict[str, type[Group]]
-) -> Iterator[inspect.Parameter]:
+def _parameters(of: Callable[..., Any], groups: dict[str, Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a function, or of a group, as typer takes them."""
     hints = get_type_hints(of, include_extras=True)
     documented = _documented(of)
@@ -216,10 +181,10 @@ def _for_typer(
     else:
         info = typer.Option()
     vars(info).update(documented)
-    for number, parser in ((int, _whole), (float, _number)):
+    for number, (parser, metavar) in _NUMBERS.items():
         if kind in (number, number | None):
             info.parser = parser
-            info.metavar = f"<{number.__name__}>"
+            info.metavar = info.metavar or metavar
     return parameter.replace(annotation=Annotated[kind, info], kind=parameter.KEYWORD_ONLY)
 
 
@@ -238,3 +203,18 @@ def _whole(text: str) -> int:
     if not number.is_integer():
         raise typer.BadParameter(f"expected a whole number, got {text!r}")
     return int(number)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers separated by commas, got {text!r}") from None
+
+
+_NUMBERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (_whole, "<int>"),
+    float: (_number, "<float>"),
+    Sequence[float]: (_numbers, "<float,...>"),
+}
+"""How options with numbers are read, and how the help writes them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
 import smoothcert as sc
@@ -12,7 +14,6 @@ from smoothcert.cli.options import (
     InputSize,
     Skip,
     SubjectOptions,
-    numbers,
     resized,
 )
 
@@ -22,9 +23,9 @@ def probe(
     data: Data,
     input_size: InputSize = None,
     subject: SubjectOptions,
-    sigma: str | None = None,
+    sigma: Sequence[float] | None = None,
     copies: int = 16,
-    radii: str | None = None,
+    radii: Sequence[float] | None = None,
     samples: int = 100_000,
     skip: Skip = None,
     limit: int = 100,
@@ -33,7 +34,7 @@ def probe(
     """Measure how often a model is right on noisy inputs, to see which noise is too large for it.
 
     Args:
-        sigma: Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or
+        sigma: Standard deviations of the noise. Default: 0.12,0.25,0.5,1, or
             those that the denoiser removes.
         copies: Noisy copies of each input.
         radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of an
@@ -49,14 +50,14 @@ def probe(
 
         result = sc.probe(
             data=resized(data, input_size),
-            sigmas=numbers("--sigma", sigma),
+            sigmas=sigma,
             copies=copies,
-            radii=numbers("--radii", radii),
+            radii=radii,
             samples=samples,
             ids=ids,
             skip=skip,
             limit=limit,
             on_level=show,
-            **subject.settings(),
+            **vars(subject),
         )
     return Output(result.plain(), [str(result)])

@@ -5,21 +5,23 @@ They need no model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import smoothcert as sc
+from smoothcert._settings import PlanSettings
 from smoothcert._text_table import TextTable
 from smoothcert.cli.command import Output
-from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
+from smoothcert.cli.options import NoiseOptions
 from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
     from smoothcert.tasks.replay import Replay
 
-_DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
+_DEFAULT_AT = (0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 1)
 _SIMULATED = (
     "Averages over simulated inputs: to go through all states of the plan would take too long."
 )
@@ -30,20 +32,22 @@ _SHOWN_ERROR = 1e-9
 """A smaller error of drawing the noise changes no digit that we print."""
 
 
-def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Output:
+def map_(*, noise: NoiseOptions, plan: PlanSettings, at: Sequence[float] | None = None) -> Output:
     """Show how many samples an input needs if its class has probability p, and what they prove.
 
     Args:
-        at: Probabilities of the class, separated by commas.
+        at: Probabilities of the class. Default: eleven from 0.5 to 1.
     """
     from smoothcert.plans.expected import expected
+    from smoothcert.plans.from_settings import plan_from
 
     smoothing = noise.build()
-    chosen = plan.build().for_noise(smoothing)
-    result = expected(chosen, smoothing, numbers("--at", at))
+    chosen = plan_from(plan).for_noise(smoothing)
+    shown = at or _DEFAULT_AT
+    result = expected(chosen, smoothing, shown)
     plain = []
     rows = []
-    for place, p in enumerate(numbers("--at", at)):
+    for place, p in enumerate(shown):
         samples = result.samples[place].item()
         share = samples / chosen.samples
         proved = {title: column[place].item() for title, column in result.proved.items()}
@@ -85,16 +89,17 @@ def _shown_proved(proved: dict[str, float]) -> list[str]:
     return [f"{value:.4f}" for value in proved.values()]
 
 
-def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
+def coverage(*, noise: NoiseOptions, plan: PlanSettings) -> Output:
     """Compute the probability that a certificate of this plan is wrong.
 
     It is exact where the states of the plan can be enumerated. The exit code is 1 if the
     probability may exceed alpha.
     """
     from smoothcert.plans.coverage import exact_coverage
+    from smoothcert.plans.from_settings import plan_from
 
     smoothing = noise.build()
-    chosen = plan.build().for_noise(smoothing)
+    chosen = plan_from(plan).for_noise(smoothing)
     result = exact_coverage(chosen, smoothing)
     return Output(result.plain(), [_failures(result, chosen)], code=0 if result.valid else 1)
 
@@ -136,7 +141,7 @@ def replay(
     log: Path,
     *,
     noise: NoiseOptions,
-    plan: PlanOptions,
+    plan: PlanSettings,
     log_samples: int | None = None,
     log_alpha: float | None = None,
     abstained_p: float = 0.49,
@@ -153,9 +158,10 @@ def replay(
         repetitions: How often to simulate.
         seed: The seed of the simulated votes.
     """
+    from smoothcert.plans.from_settings import plan_from, shown_radii
     from smoothcert.tasks.replay import read_population, simulate
 
-    chosen = plan.build()
+    chosen = plan_from(plan)
     population, smoothing, remark = read_population(
         log,
         chosen,
@@ -168,7 +174,7 @@ def replay(
         population,
         chosen,
         noise=smoothing,
-        radii=plan.shown_radii(),
+        radii=shown_radii(plan.radii),
         repetitions=repetitions,
         seed=seed,
     )

@@ -13,14 +13,14 @@ import smoothcert as sc
 from smoothcert._files import check_output
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
-    CertifiedNoiseOptions,
     Folder,
     Ids,
     Limit,
+    NoiseName,
     PlaceOptions,
     Skip,
     SubjectOptions,
-    numbers,
+    described_noise,
 )
 from smoothcert.errors import InvalidInput, number_of
 
@@ -33,9 +33,7 @@ Reference = Annotated[
         help="The run that MAD is measured against. Default: the fixed run at its ceiling."
     ),
 ]
-Radii = Annotated[
-    str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
-]
+Radii = Annotated[Sequence[float] | None, typer.Option(help="Radii for certified accuracy.")]
 
 
 def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
@@ -61,7 +59,7 @@ def ask(
     top: int | None = None,
     groups: str | None = None,
     finest: bool = False,
-    radii: str | None = None,
+    radii: Sequence[float] | None = None,
     alpha: float | None = None,
     out: str | None = None,
     report: Path | None = None,
@@ -74,7 +72,7 @@ def ask(
             one of its levels.
         finest: What is the finest answer that the votes prove, from the groups of all levels to a
             class?
-        radii: finest: the radii at which answers are claimed, separated by commas. At a single one,
+        radii: finest: the radii at which answers are claimed. At a single one,
             alpha is not divided. Default: those that the plan decides, or all.
         alpha: The largest probability that the answer to one input is wrong. Default: the alpha of
             the run.
@@ -82,35 +80,27 @@ def ask(
             name contains {level}: one file for each.
         report: Also write a page, as in answers.html.
     """
-    from smoothcert.runs.formats import write_results
     from smoothcert.runs.questions import level_of, question_of
-    from smoothcert.runs.table import table
-    from smoothcert.tasks.ask import ask
 
     if finest and out is not None and "{level}" not in out:
         raise InvalidInput(
             "no-level-in-name",
             "--out needs {{level}} in the name, one file for each, as in answers-{{level}}.csv",
         )
-    if out is not None:
-        check_output(out, reads=[run])
-    if report is not None:
-        check_output(report, reads=[run])
+    check_output(out, reads=[run])
+    check_output(report, reads=[run])
     asked: dict[str, Any] = {"top": top, "groups": groups, "finest": finest, "alpha": alpha}
-    shown = numbers("--radii", radii)
-    answer = ask(run, radii=shown, **asked)
+    answer = sc.ask(run, radii=radii, **asked)
     answers = answer if isinstance(answer, list) else [answer]
-    rows = table(answers, radii=shown)
+    rows = sc.table(answers, radii=radii)
     lines = [rows.render(), question_of(answers[0]) or ""]
     if out is not None:
         for one in answers:
             path = out.format(level=level_of(one))
-            write_results(one, path)
+            sc.write_results(one, path)
             lines.append(f"{path}: {number_of(len(one), 'input')}")
     if report is not None:
-        from smoothcert.report import write_report
-
-        lines.append(_size(write_report(answers, report)))
+        lines.append(_size(sc.write_report(answers, report)))
     return Output(rows.plain(), lines)
 
 
@@ -137,12 +127,13 @@ def table(
 
     named = _named(names)
     others = [run for run in runs if run not in named.values()]
-    results = collect(others) if others or not named else []
-    results += collect(named) if named else []
+    results = collect(named) if named else []
+    if others or not named:
+        results = [*collect(others), *results]
     rows = sc.table(
         results,
         reference=reference,
-        radii=numbers("--radii", radii),
+        radii=radii,
         columns=None if columns is None else columns.split(","),
         caption=caption,
     )
@@ -166,9 +157,10 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A")],
     b: Annotated[str, typer.Argument(metavar="B")],
     *,
-    noise: CertifiedNoiseOptions,
+    sigma: float | None = None,
+    noise: NoiseName = None,
     subject: SubjectOptions,
-    radius: str | None = None,
+    radius: Sequence[float] | None = None,
     margin: float = 0.0,
     confidence: float = 0.95,
     report: Path | None = None,
@@ -193,23 +185,23 @@ def compare(
 
     Models instead of runs:
         data: The data, as for certify: A and B are models.
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
+            images on CUDA, else gaussian:S. A run that is resumed keeps its noise.
         out: The folder of both runs. The same command resumes them.
         samples: The ceiling for each input.
         alpha: The largest probability that one certificate is wrong.
         bound: runner-up: also bound the other classes.
     """
-    if report is not None:
-        check_output(report, reads=[a, b, data, *subject.settings().values()])
+    check_output(report, reads=[a, b, data, *vars(subject).values()])
     models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit}
-    models["sigma"] = noise.sigma
-    models["noise"] = noise.described() if noise.sigma is None else None
+    described = described_noise(sigma, noise)
+    models |= {"sigma": sigma, "noise": described if sigma is None else None}
     if all(value is None for value in models.values()):
         models = {}
     else:
         models |= {"samples": samples, "alpha": alpha, "bound": bound, "on_part": _show_part}
-        models |= subject.settings()
-    radii = numbers("--radius", radius)
-    comparison = sc.compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
+        models |= vars(subject)
+    comparison = sc.compare(a, b, radius=radius, margin=margin, confidence=confidence, **models)
     lines = [str(comparison)]
     if report is not None:
         lines.append(_size(sc.write_report(comparison, report)))
@@ -244,7 +236,7 @@ def report(
     """
     from smoothcert.runs.formats import collect
 
-    check_output(out, reads=[*runs, reference, *places.settings().values()])
+    check_output(out, reads=[*runs, reference, *vars(places).values()])
     results = collect(runs)
     explained = _explained(results, explain, places)
     dataset = None
@@ -254,7 +246,7 @@ def report(
         results,
         out,
         reference=reference,
-        radii=numbers("--radii", radii),
+        radii=radii,
         dataset=dataset,
         explained=explained,
     )
@@ -271,7 +263,7 @@ def _explained(
 ) -> list[sc.Explained]:
     """The certificates of `--explain` in pictures. Only they need a model, and so torch."""
     if explain is None:
-        for name, place in places.settings().items():
+        for name, place in vars(places).items():
             if place and name != "data":
                 raise InvalidInput(
                     "only-for-explain",
@@ -289,7 +281,7 @@ def _explained(
             "--explain needs the folder of a run: exports and logs have no model and no votes",
         )
     ids = select_ids(MOST_INPUTS, ids=explain)
-    return [one for run in runs for one in sc.explain(run, ids, **places.settings())]
+    return [one for run in runs for one in sc.explain(run, ids, **vars(places))]
 
 
 def export(
@@ -297,7 +289,7 @@ def export(
     *,
     format: Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None = None,
     out: Path | None = None,
-    radii: str | None = None,
+    radii: Sequence[float] | None = None,
 ) -> None:
     """Write the certificates of a run as a file. Radii are rounded down.
 
@@ -307,13 +299,13 @@ def export(
             and settings. sok: rows for the SoK leaderboard, in YAML. card: a model card for Hugging
             Face, in Markdown. Default: by the ending of the file; cohen for .tsv.
         out: The file to write. Default: standard output.
-        radii: sok, card: the radii of the rows, separated by commas.
+        radii: sok, card: the radii of the rows.
     """
     from smoothcert.runs.formats import beside, format_of
 
     chosen = format_of(out, format)
     results = sc.read_results(run)
-    content = sc.write_results(results, out, chosen, radii=numbers("--radii", radii))
+    content = sc.write_results(results, out, chosen, radii=radii)
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
@@ -14,7 +15,6 @@ from smoothcert.cli.options import (
     Folder,
     NoiseOptions,
     Transform,
-    numbers,
     transformed,
 )
 from smoothcert.errors import InvalidInput
@@ -35,7 +35,7 @@ def train(
     model: str | None = None,
     weights: str | None = None,
     denoiser: str | None = None,
-    sigmas: str | None = None,
+    sigmas: Sequence[float] | None = None,
     stability: bool = False,
     transform: Transform = None,
     copies: int | None = None,
@@ -179,7 +179,7 @@ def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
     return f"{trained.accuracy:.1%} of {noisy}{judged} inputs right"
 
 
-def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, Any]:
+def _noise(options: NoiseOptions, sigmas: Sequence[float] | None, method: str) -> dict[str, Any]:
     """The noise as `method_named` takes it.
 
     There is no smoothing noise of sigma 0, but training without noise.
@@ -188,15 +188,14 @@ def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, 
         if options.sigma == 0 and options.noise is None:
             return {"sigma": 0.0}
         return {"noise": options.build()}
-    bounds = numbers("--sigmas", sigmas)
-    if method != "denoiser" or len(bounds) != 2 or options.described() is not None:
+    if method != "denoiser" or len(sigmas) != 2 or options.described() is not None:
         raise InvalidInput(
             "not-a-range",
             "--sigmas {value}: give the smallest and the largest sigma, as in 0.1,1.0, with "
             "--method denoiser and without --sigma and --noise",
-            value=sigmas,
+            value=",".join(map("{:g}".format, sigmas)),
         )
-    return {"sigma_low": bounds[0], "sigma": bounds[1]}
+    return {"sigma_low": sigmas[0], "sigma": sigmas[1]}
 
 
 def _classifier(

@@ -194,7 +194,7 @@ class LocalExecutor(Executor):
 
 
 def choose_executor(
-    name: str,
+    executor: str,
     *,
     devices: str | None = None,
     address: str | None = None,
@@ -204,7 +204,7 @@ def choose_executor(
     """Make an executor by its name. A setting that belongs to another executor is an error.
 
     Args:
-        name: local (this machine) or ray (a Ray cluster).
+        executor: local (this machine) or ray (a Ray cluster).
         devices: local: the devices to use, one process on each, as in "cuda:0,cuda:1", or "all"
             CUDA devices. Default: one device, in this process.
         address: ray: the address of the cluster, "auto" or "HOST:PORT". Default: a new Ray instance
@@ -214,7 +214,7 @@ def choose_executor(
         gpus_per_worker: ray: GPUs that each worker reserves. Default: 1 if the cluster has GPUs,
             otherwise 0.
     """
-    if name == "ray":
+    if executor == "ray":
         if devices is not None:
             raise InvalidInput(
                 "not-for-ray",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 
@@ -38,32 +37,15 @@ def check_shapes(recipe: Recipe, training: DeviceData, validation: DeviceData) -
 
 
 def number_of_classes(training: DeviceData, classifier: Classifier | None) -> int:
-    """The number of classes of the classifier to start from, or else of the data."""
+    """The number of classes of the classifier to start from, or else of the data.
+
+    Refuse labels from which a new classifier would have more classes than there are inputs.
+    """
     if classifier is not None and classifier.classes:
         return classifier.classes
     names = training.class_names or ()
-    return max(len(names), int(training.labels.max()) + 1, 2)
-
-
-def check_labels(training: DeviceData, validation: DeviceData, classes: int) -> None:
-    """Refuse labels without a class, and data sets whose classes differ."""
-    if training.class_names and validation.class_names:
-        _check_names(training.class_names, validation.class_names)
-    labels = torch.cat([training.labels, validation.labels])
-    largest = int(labels.max())
-    if largest >= classes:
-        raise InvalidInput(
-            "label-without-class",
-            "an input has the label {label}, but there are {classes} classes: leave it out",
-            label=largest,
-            classes=classes,
-        )
-
-
-def check_examples(training: DeviceData) -> None:
-    """Refuse labels from which a new classifier would have more classes than there are inputs."""
     largest = int(training.labels.max())
-    if not training.class_names and largest >= max(len(training), 2):
+    if classifier is None and not names and largest >= max(len(training), 2):
         raise InvalidInput(
             "classes-without-examples",
             "{data} has {inputs} inputs and the label {label}, so most classes have no example: "
@@ -72,19 +54,31 @@ def check_examples(training: DeviceData) -> None:
             inputs=len(training),
             label=largest,
         )
+    return max(len(names), largest + 1, 2)
 
 
-def _check_names(training: Sequence[str], validation: Sequence[str]) -> None:
-    for number, (one, other) in enumerate(zip_longest(training, validation)):
-        if one != other:
-            raise InvalidInput(
-                "different-classes",
-                "training and validation inputs must have the same classes: class {number} is "
-                "{training!r} in one and {validation!r} in the other",
-                number=number,
-                training=one,
-                validation=other,
-            )
+def check_labels(training: DeviceData, validation: DeviceData, classes: int) -> None:
+    """Refuse labels without a class, and data sets whose classes differ."""
+    if training.class_names and validation.class_names:
+        pairs = zip_longest(training.class_names, validation.class_names)
+        for number, (one, other) in enumerate(pairs):
+            if one != other:
+                raise InvalidInput(
+                    "different-classes",
+                    "training and validation inputs must have the same classes: class {number} is "
+                    "{training!r} in one and {validation!r} in the other",
+                    number=number,
+                    training=one,
+                    validation=other,
+                )
+    largest = int(torch.cat([training.labels, validation.labels]).max())
+    if largest >= classes:
+        raise InvalidInput(
+            "label-without-class",
+            "an input has the label {label}, but there are {classes} classes: leave it out",
+            label=largest,
+            classes=classes,
+        )
 
 
 def check_data(method: Method, trainee: Trainee, data: DeviceData) -> None:

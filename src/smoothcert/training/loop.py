@@ -208,8 +208,6 @@ def _first_step(
     checks.check_shapes(recipe, training, validation)
     classes = checks.number_of_classes(training, classifier)
     if method.needs_labels:
-        if classifier is None:
-            checks.check_examples(training)
         checks.check_labels(training, validation, classes)
     _seed(recipe, 0)
     start = Start(recipe.architecture, training.shape, classes, classifier, denoiser)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective, Start, Trainee, natural_loss
 
@@ -60,16 +60,10 @@ class Finetune(Augmentation):
 
     def trainee(self, start: Start) -> Trainee:
         """The classifier behind the denoiser; see `Method.trainee`."""
-        if start.classifier is None:
+        if start.classifier is None or start.denoiser is None:
             raise InvalidInput(
-                "finetune-needs-classifier",
-                "method finetune needs a classifier to start from: give {option}",
-                option=either("classifier=", "--model or --weights"),
-            )
-        if start.denoiser is None:
-            raise InvalidInput(
-                "finetune-needs-denoiser",
-                "method finetune needs a denoiser: give {option}",
-                option=setting("denoiser"),
+                "finetune-needs-both",
+                "method finetune needs a classifier to start from and a denoiser: give {options}",
+                options=either("classifier= and denoiser=", "--model or --weights, and --denoiser"),
             )
         return super().trainee(start)

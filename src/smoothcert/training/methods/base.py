@@ -156,13 +156,8 @@ class Method(Recorded, ABC):
         if denoiser is None:
             return Trainee(network, network, facts)
         check_noise(denoiser, self.noise or Gaussian(self.sigma))
-        if denoiser.shape not in (None, start.shape):
-            raise InvalidInput(
-                "other-shape",
-                "the denoiser takes inputs of shape {expected}, the data has {shape}",
-                expected=denoiser.shape,
-                shape=start.shape,
-            )
+        if denoiser.shape is not None:
+            _check_shape("the denoiser", denoiser.shape, start.shape)
         return Trainee(Denoised(Frozen(denoiser.at(self.sigma)), network), network, facts)
 
     def optimizer(
@@ -214,14 +209,7 @@ def _first_network(start: Start, noise: Noise | None) -> nn.Module:
             architecture=start.architecture,
         )
     expected: Shape = ARCHITECTURES[start.architecture].input_shape
-    if start.shape != expected:
-        raise InvalidInput(
-            "other-shape",
-            "{architecture} takes inputs of shape {expected}, the data has {shape}",
-            architecture=start.architecture,
-            expected=expected,
-            shape=start.shape,
-        )
+    _check_shape(start.architecture, expected, start.shape)
     shape = expected
     if noise is not None:  # it may mark absent pixels in further channels
         shape = noise.draw.output_shape(expected)
@@ -233,26 +221,38 @@ def _trainable_copy(classifier: Classifier) -> nn.Module:
     network = copy.deepcopy(module_of(classifier)).train()
     parameters = [parameter for parameter in network.parameters() if parameter.is_floating_point()]
     if not parameters:
-        raise InvalidInput(
-            "no-parameters",
-            "{model} has no parameters: there is nothing to train",
-            model=classifier.name,
-        )
+        raise _cannot_train(classifier)
     if not any(parameter.requires_grad for parameter in parameters):
         for parameter in parameters:
             parameter.requires_grad_()
     return network
 
 
+def _check_shape(network: str, expected: Shape, shape: Shape) -> None:
+    """Refuse data of another shape than a network takes."""
+    if shape != expected:
+        raise InvalidInput(
+            "other-shape",
+            "{network} takes inputs of shape {expected}, the data has {shape}",
+            network=network,
+            expected=expected,
+            shape=shape,
+        )
+
+
 def module_of(classifier: Classifier) -> nn.Module:
     """The module of a classifier. A function has no gradients."""
     if not isinstance(classifier.module, nn.Module):
-        raise InvalidInput(
-            "not-a-module",
-            "{model} is a function: training needs a torch module",
-            model=classifier.name,
-        )
+        raise _cannot_train(classifier)
     return classifier.module
+
+
+def _cannot_train(classifier: Classifier) -> InvalidInput:
+    return InvalidInput(
+        "no-parameters",
+        "{model} has no parameters: training needs a torch module with weights",
+        model=classifier.name,
+    )
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:
