@@ -17,7 +17,7 @@ from typing import Any
 from smoothcert import _check
 from smoothcert.data import images
 from smoothcert.data.base import ArrayDataset, Dataset, load_npz
-from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
+from smoothcert.errors import InvalidInput, did_you_mean, number_of
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
@@ -155,9 +155,9 @@ def select_ids(
     else:
         raise InvalidInput(
             "skip-and-ids",
-            "{skip} and {ids} exclude one another: give one of them",
-            skip=setting("skip", skip),
-            ids=setting("ids", ids),
+            "`skip={skip}` and `ids={ids}` exclude one another: give one of them",
+            skip=skip,
+            ids=ids,
         )
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
@@ -171,8 +171,8 @@ def select_ids(
     if parts > len(chosen):
         raise InvalidInput(
             "too-many-shards",
-            "{shard}: {inputs} cannot be cut into {parts} parts",
-            shard=setting("shard", f"{part}/{parts}"),
+            "`shard={shard}`: {inputs} cannot be cut into {parts} parts",
+            shard=f"{part}/{parts}",
             inputs=number_of(len(chosen), "input"),
             parts=parts,
         )
@@ -205,8 +205,8 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise InvalidInput(
             "not-shard",
-            "{shard} must be a part and the number of parts, from 1/16 to 16/16",
-            shard=setting("shard", shard),
+            "`shard={shard}` must be a part and the number of parts, from 1/16 to 16/16",
+            shard=shard,
         )
     return int(match[1]), int(match[2])
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from smoothcert.errors import InvalidInput, did_you_mean, setting
+from smoothcert.errors import InvalidInput, did_you_mean
 from smoothcert.plans.groups import Groups
 
 GroupsSource: TypeAlias = str | Path | Mapping[str, Any]
@@ -66,12 +66,11 @@ def read_level(source: GroupsSource, classes: int, class_names: Sequence[str] | 
     if len(levels) > 1:
         raise InvalidInput(
             "several-levels",
-            "{source} has the levels {titles}: choose one, as in {example}, or ask a run "
-            "about all of them with {finest}",
+            "{source} has the levels {titles}: choose one, as in {example}, or ask a run about "
+            "all of them with `finest=True`",
             source=source,
             titles=", ".join(level.title for level in levels),
             example=f"{source}:{levels[0].title}",
-            finest=setting("finest", True),
         )
     return levels[0]
 

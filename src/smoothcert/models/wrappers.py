@@ -63,8 +63,8 @@ class Fit:
         if match is None:
             raise InvalidInput(
                 "not-a-size",
-                "{resize} must be 224, 224x160 (height and width) or 224,bicubic",
-                resize=setting("resize", resize),
+                "`resize={resize}` must be 224, 224x160 (height and width) or 224,bicubic",
+                resize=resize,
             )
         height, width, mode = match.groups()
         return cls((int(height), int(width or height)), mode or _BILINEAR, channels)
