@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 import smoothcert as sc
 from smoothcert.models import Classifier
-from smoothcert.models.fit import Fit, grey
+from smoothcert.models.wrappers import Fit, grey
 from smoothcert.tasks.audit import audit
 
 PICTURES = np.random.default_rng(0).integers(0, 256, (6, 1, 8, 8), np.uint8)

@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_gets_its_answer(run):
 
 
 def test_a_run_in_use_gets_its_answer_and_no_ledger(run):
-    from smoothcert.runs.writer import locked_journal
+    from smoothcert.runs.run import locked_journal
 
     code = (
         "import smoothcert as sc, sys; from smoothcert.runs.questions import question_of;"

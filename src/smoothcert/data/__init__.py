@@ -17,8 +17,7 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert.data import images
-from smoothcert.data.arrays import ArrayDataset, load_npz
-from smoothcert.data.base import Dataset
+from smoothcert.data.base import ArrayDataset, Dataset, load_npz
 from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]

@@ -19,12 +19,13 @@ from torch.utils import data as torch_data
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._user_errors import user_errors
-from smoothcert.data.arrays import ArrayDataset, outside
 from smoothcert.data.base import (
     ALL_INPUTS,
+    ArrayDataset,
     Dataset,
     first_readable,
     hashed_inputs,
+    outside,
     spaced_inputs,
 )
 from smoothcert.data.inputs import as_array, as_input, is_numbers

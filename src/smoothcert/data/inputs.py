@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert.data.arrays import to_floats
+from smoothcert.data.base import to_floats
 from smoothcert.data.images import grey_or_colour, pixels_of
 from smoothcert.errors import InvalidInput
 

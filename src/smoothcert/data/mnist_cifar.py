@@ -18,7 +18,7 @@ from urllib.error import URLError
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.arrays import ArrayDataset, load_npz
+from smoothcert.data.base import ArrayDataset, load_npz
 from smoothcert.errors import InvalidInput, first_line, needs
 
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"

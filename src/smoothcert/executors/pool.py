@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import Say
+from smoothcert.device.runtime import Runtime, Say
 from smoothcert.errors import InvalidInput, SmoothcertError, setting, warn
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus

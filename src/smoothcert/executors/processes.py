@@ -15,8 +15,7 @@ from threading import Thread
 
 import torch
 
-from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.device.setup import Say
+from smoothcert.device.runtime import Device, Dtype, Runtime, Say
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor

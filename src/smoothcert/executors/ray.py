@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from smoothcert import _check
-from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.device.setup import Say
+from smoothcert.device.runtime import Device, Dtype, Runtime, Say
 from smoothcert.errors import InvalidInput, needs, setting
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor

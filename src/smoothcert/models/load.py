@@ -17,7 +17,6 @@ from smoothcert import _check
 from smoothcert._user_errors import import_users_module, user_errors
 from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
-from smoothcert.models.averages import ensemble
 from smoothcert.models.base import (
     Classifier,
     Network,
@@ -31,7 +30,7 @@ from smoothcert.models.base import (
 )
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.outputs import answer, unfit
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows, ensemble
 
 _SOURCES = {
     "hf": "huggingface:load",

@@ -28,12 +28,12 @@ from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Votes
+from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Tally, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
     from smoothcert.plans.expected import Expected
+
 
 _DERIVED = ("coverage", "p_value", "expected", "expected_samples", "basis", "adaptive", "primary")
 """What was derived for one rule. A subclass does not inherit it, because it may have another
@@ -344,3 +344,27 @@ def settle(config: Any, **values: Any) -> None:
     """Set fields of a frozen dataclass to their checked values."""
     for name, value in values.items():
         object.__setattr__(config, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleDraw(Rule):
+    """Draw once. The answer is the class with most votes.
+
+    Args:
+        samples: The samples of each input.
+    """
+
+    samples: int
+    name: ClassVar[str] = "single-draw"
+
+    def __str__(self) -> str:
+        return f"a single draw of {self.samples:,} samples"
+
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
+        return Tally(noise, pilot=0, chosen=chosen)
+
+    def request(self, state: Tally) -> int:
+        return 0 if state.look else self.samples
+
+    def answer(self, state: Tally) -> Any:
+        return state.chosen

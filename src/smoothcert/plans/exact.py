@@ -20,8 +20,7 @@ from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import RIVALS
+from smoothcert.plans.votes import RIVALS, Tally
 from smoothcert.statistics.top_k import top_k_radius
 
 

@@ -32,8 +32,7 @@ from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import RIVALS, Look
+from smoothcert.plans.votes import RIVALS, Look, Tally
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import (
     Array,

@@ -13,8 +13,7 @@ import numpy as np
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.run import Run, open_run
-from smoothcert.runs.writer import locked_journal
+from smoothcert.runs.run import Run, locked_journal, open_run
 
 
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:

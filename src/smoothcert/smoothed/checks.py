@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier
-from smoothcert.models.fit import Fit
+from smoothcert.models.wrappers import Fit
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.gaussian import is_gaussian

@@ -21,7 +21,7 @@ from smoothcert.device.runtime import Runtime, blank, place
 from smoothcert.errors import SmoothcertWarning, setting, warn
 from smoothcert.models.base import Network
 from smoothcert.models.outputs import LabelClassifier
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 

@@ -20,26 +20,32 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.data.groups import as_text, read_level
-from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
-from smoothcert.device.setup import Say, SetupClock, say_nothing
+from smoothcert.device.runtime import (
+    Compiled,
+    Device,
+    Dtype,
+    Runtime,
+    Say,
+    SetupClock,
+    say_nothing,
+    settle_dtype,
+)
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
-from smoothcert.models.averages import locally_smoothed
 from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
-from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import fingerprint
-from smoothcert.models.seeded import unseeded
+from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
+from smoothcert.plans.votes import Answer
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input

@@ -32,8 +32,7 @@ from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
-from smoothcert.runs.run import Run, check_has_certificates, open_run
-from smoothcert.runs.writer import locked_journal
+from smoothcert.runs.run import Run, check_has_certificates, locked_journal, open_run
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.attack_amounts import AmountAttacker
 from smoothcert.tasks.predict import predict

@@ -15,17 +15,15 @@ from smoothcert import _check
 from smoothcert._files import JOURNAL, write_output
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import Say
+from smoothcert.device.runtime import Runtime, Say
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.progress import Progress
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import locked_journal, open_run
 from smoothcert.runs.words import duration
-from smoothcert.runs.writer import locked_journal
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import CONFIDENCE

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypedDict
 
 from torch import nn
 
-from smoothcert._answers import same_answers
 from smoothcert._settings import NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
+from smoothcert.plans.votes import same_answers
 from smoothcert.runs.manifest import Manifest, hash_of
 from smoothcert.smoothed import Subject
 

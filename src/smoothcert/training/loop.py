@@ -17,8 +17,7 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
-from smoothcert.device.process_tuning import tune_process
-from smoothcert.device.runtime import Runtime
+from smoothcert.device.runtime import Runtime, tune_process
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, state_hash
