@@ -277,7 +277,7 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, groups=LEVELS)
     with refused("only-for-levels"):
         ask(run, top=2, radii=[0.5])
-    with refused("unknown-class-name", name="cat"):
+    with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
 
 
@@ -294,7 +294,7 @@ def test_groups_are_read_from_a_file_with_names_numbers_and_ranges(tmp_path):
     for text, code in [
         ("[a]\nx = [0, 1]\ny = [1]", "class-in-two-groups"),
         ("[a]\nx = [0, 1]\n[b]\ny = [1, 2]", "levels-not-nested"),
-        ("[a]\nx = [9]", "class-out-of-range"),
+        ("[a]\nx = [9]", "unknown-class"),
         ("[a]\nx = []", "no-members"),
         ("[a]", "not-a-level"),
         ("x = ", "unreadable-groups"),

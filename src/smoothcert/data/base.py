@@ -24,8 +24,6 @@ _MOST_UNREADABLE = 100
 _FULLY_HASHED_BYTES = 2**26
 _HASHED_INPUTS = 16
 """Inputs in the hash of data that is larger."""
-_LARGEST_IN_FLOAT32 = 2**24
-"""float32 holds all whole numbers up to this one."""
 _DAMAGED = (EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 ALL_INPUTS = "; all inputs: "
@@ -339,24 +337,23 @@ def _first(archive: Any, *names: str) -> NDArray[np.generic] | None:
     return None
 
 
-def to_floats(array: NDArray[np.generic]) -> Values:
+def to_floats(array: NDArray[np.generic], *, has_format: bool = True) -> Values:
     """The values of an input as floats; bytes are divided by 255.
 
-    The format is float64 for float64 and for integers that float32 would round, else float32.
+    The format is float64 for float64. Integers, and numbers that had no format, are float64 if
+    float32 would round them. All others are float32.
 
     >>> to_floats(np.array([0, 51, 255], np.uint8))
     array([0. , 0.2, 1. ], dtype=float32)
     """
-    floats: Values = array.astype(np.float64 if _needs_float64(array) else np.float32)
+    with np.errstate(over="ignore"):
+        floats: Values = array.astype(np.float32)
+    is_exact = np.array_equal(floats, array)
+    if has_format and array.dtype.kind == "f":
+        is_exact = array.dtype.itemsize <= 4
+    if not is_exact:
+        floats = array.astype(np.float64)
     return floats / 255 if array.dtype == np.uint8 else floats
-
-
-def _needs_float64(array: NDArray[np.generic]) -> bool:
-    if array.dtype.kind == "f":
-        return array.dtype.itemsize > 4
-    if array.dtype.itemsize <= 2 or not array.size:
-        return False
-    return max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
 
 
 def outside(x: Any, *, name: str) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._agreement import Outputs
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Network, copied
 from smoothcert.noises.base import Shape
 
@@ -105,9 +105,7 @@ class Runtime:
         if dtype == "float64" and device.startswith("mps"):
             raise InvalidInput(
                 "float64-on-mps",
-                "mps does not support float64: give {other_device} or {other_dtype}",
-                other_device=setting("device", "cpu"),
-                other_dtype=setting("dtype", "float32"),
+                "mps does not support float64: give `device=cpu` or `dtype=float32`",
             )
         return cls(
             device,
@@ -171,9 +169,9 @@ def settle_dtype(dtype: Dtype, module: Network) -> str:
         if dtype not in ("auto", fixed_dtype):
             raise InvalidInput(
                 "fixed-dtype",
-                "the model always computes in {dtype}: leave out {setting}",
+                "the model always computes in {dtype}: leave out `dtype={setting}`",
                 dtype=fixed_dtype,
-                setting=setting("dtype", dtype),
+                setting=dtype,
             )
         return str(fixed_dtype)
     if dtype != "auto":

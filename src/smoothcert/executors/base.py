@@ -218,9 +218,8 @@ def choose_executor(
         if devices is not None:
             raise InvalidInput(
                 "not-for-ray",
-                "{devices} is for {local}; Ray finds its devices itself",
-                devices=setting("devices", devices),
-                local=setting("executor", "local"),
+                "`devices={devices}` is for `executor=local`; Ray finds its devices itself",
+                devices=devices,
             )
         ray: Executor = resolve_name(_RAY)(address, workers or "auto", gpus_per_worker)
         return ray
@@ -229,10 +228,9 @@ def choose_executor(
     if only_ray:
         raise InvalidInput(
             "only-for-ray",
-            "{settings}: only for {ray}; to use several devices of this machine, give {devices}",
+            "{settings}: only for `executor=ray`; to use several devices of this machine, give "
+            "`devices=cuda:0,cuda:1`",
             settings=", ".join(only_ray),
-            ray=setting("executor", "ray"),
-            devices=setting("devices", "cuda:0,cuda:1"),
         )
     if devices is None:
         return LocalExecutor()

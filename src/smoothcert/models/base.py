@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.fx import Graph
 from torch.nn.parameter import is_lazy
 
-from smoothcert.errors import InvalidInput, first_line, setting
+from smoothcert.errors import InvalidInput, first_line
 from smoothcert.noises import Noise
 
 Network: TypeAlias = Callable[[Tensor], Any]
@@ -97,11 +97,9 @@ def not_loaded(spec: str, error: Exception) -> InvalidInput:
     return InvalidInput(
         "weights-not-loaded",
         "cannot get the weights of {model} ({reason}): check the name and the connection, give "
-        "{file}, or {none} for an untrained network",
+        "`weights=FILE`, or `weights=none` for an untrained network",
         model=spec,
         reason=first_line(error).rstrip("."),
-        file=setting("weights", "FILE"),
-        none=setting("weights", "none"),
     )
 
 
@@ -110,12 +108,11 @@ def check_classes(name: str, classes: int | None, wanted: int | None) -> None:
     if wanted not in (None, classes):
         raise InvalidInput(
             "other-classes",
-            "{model} has {classes} classes, not {wanted}: leave out {setting}, or give other "
+            "{model} has {classes} classes, not {wanted}: leave out `classes`, or give other "
             "weights",
             model=name,
             classes=classes,
             wanted=wanted,
-            setting=setting("classes"),
         )
 
 

@@ -194,9 +194,8 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
             "dynamic-quantization",
             "{layer} is quantized dynamically: it scales a batch by the largest value in it, so "
             "the answer for an input depends on the other rows; quantize statically, or give "
-            "{stochastic}, which classifies inputs one at a time",
+            "`stochastic=True`, which classifies inputs one at a time",
             layer=operation or kind.__name__,
-            stochastic=setting("stochastic", True),
         )
 
 
@@ -317,8 +316,7 @@ def _check_outputs(module: Network, classes: int, x: Tensor, output: Tensor) -> 
         raise InvalidInput(
             "answer-changes",
             "the model changes its answer for the same input (dropout or batch statistics?); call "
-            "model.eval() first, or give {stochastic} if it is random by design",
-            stochastic=setting("stochastic", True),
+            "model.eval() first, or give `stochastic=True` if it is random by design",
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, Network, find_logits
 
-_SIZE = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?(?:,(bilinear|bicubic))?")
 _BILINEAR = "bilinear"
 _GREY = (0.299, 0.587, 0.114)
 """The shares of red, green and blue in a grey value (ITU-R BT.601), as Pillow has them."""
@@ -59,15 +57,9 @@ class Fit:
             _check.one_of("channels", channels, (1, 3))
         if resize is None:
             return cls(None, _BILINEAR, channels)
-        match = _SIZE.fullmatch(resize)
-        if match is None:
-            raise InvalidInput(
-                "not-a-size",
-                "{resize} must be 224, 224x160 (height and width) or 224,bicubic",
-                resize=setting("resize", resize),
-            )
-        height, width, mode = match.groups()
-        return cls((int(height), int(width or height)), mode or _BILINEAR, channels)
+        size, _, mode = resize.partition(",")
+        mode = _check.one_of("the filter of resize", mode or _BILINEAR, (_BILINEAR, "bicubic"))
+        return cls(_check.size("resize", size), mode, channels)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The pictures as the network takes them.

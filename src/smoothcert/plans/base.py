@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert._registry import Recorded
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Tally, Votes
@@ -321,9 +321,9 @@ def check_random(noise: Noise) -> None:
     if noise.outcomes is not None:
         raise InvalidInput(
             "not-random",
-            "{noise} is not random: use {exact}, which counts its {outcomes} outcomes",
+            "{noise} is not random: use `the plan Exact()|--method exact`, which counts its "
+            "{outcomes} outcomes",
             noise=noise,
-            exact=either("the plan Exact()", "--method exact"),
             outcomes=noise.outcomes,
         )
 
@@ -333,10 +333,9 @@ def check_top(plan: Rule, answers: int) -> None:
     if plan.top >= answers:
         raise InvalidInput(
             "top-too-large",
-            "every class is among the top {top} of {answers}: give a smaller {option}",
+            "every class is among the top {top} of {answers}: give a smaller `top`",
             top=plan.top,
             answers=answers,
-            option=setting("top"),
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.statistics.bounds import Counts
@@ -255,9 +255,8 @@ class Tally(NamedTuple):
                 "no-pilot",
                 '"{plan}" has no pilot, so the votes that choose the class would count for it, '
                 "and certificates could be wrong more often than alpha says: give it a pilot, or "
-                "{labels}",
+                "`known_labels=True`",
                 plan=rule,
-                labels=setting("known_labels", True),
             )
         every = _NO_VOTES if rule.top > 1 else None
         return cls(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, locked_journal, open_run
@@ -47,9 +47,8 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         if journal.ids():
             raise InvalidInput(
                 "folder-has-run",
-                "{folder} already contains a run: choose another {out}",
+                "{folder} already contains a run: choose another `out=DIR`",
                 folder=folder,
-                out=setting("out", "DIR"),
             )
         with journal.transaction():
             journal.write_manifest(_merged(opened).plain())
@@ -98,12 +97,11 @@ def _check_missing(runs: Sequence[Run]) -> None:
         if missing:
             raise InvalidInput(
                 "not-finished",
-                "{folder} is not complete, {count} inputs are missing, the first of them {id}: run "
-                "its command again, or merge the existing certificates with {partial}",
+                "{folder} is not complete, {count} inputs are missing, the first of them {id}: "
+                "run its command again, or merge the existing certificates with `partial=True`",
                 folder=run.path,
                 count=len(missing),
                 id=missing[0],
-                partial=setting("partial", True),
             )
     shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
@@ -121,9 +119,8 @@ def _check_missing(runs: Sequence[Run]) -> None:
         raise InvalidInput(
             "missing-shard",
             "shard {listed} is missing: add its run, or merge the existing certificates with "
-            "{partial}",
+            "`partial=True`",
             listed=", ".join(absent),
-            partial=setting("partial", True),
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothcert._files import exclusive
 from smoothcert._registry import check_settings
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
 from smoothcert.plans import BettingRadii, Certificate, Look, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
@@ -125,8 +125,7 @@ def folder_of(run: Results | str | Path) -> Path:
     if isinstance(run, Results):
         raise InvalidInput(
             "needs-run-on-disk",
-            "this needs a run on disk: certify with {out}",
-            out=setting("out", "DIR"),
+            "this needs a run on disk: certify with `out=DIR`",
         )
     return Path(run)
 
@@ -217,12 +216,11 @@ class RunWriter:
             raise InvalidInput(
                 "other-runtime",
                 "the run was begun with batch {batch_there}, compiled: {compile_there}, and would "
-                "go on with batch {batch}, compiled: {compile}; choose another {out}",
+                "go on with batch {batch}, compiled: {compile}; choose another `out=DIR`",
                 batch_there=before.batch,
                 compile_there=before.compile,
                 batch=batch,
                 compile=compile,
-                out=setting("out", "DIR"),
             )
         self.manifest = replace(before, batch=batch, compile=compile, finished=None)
         self._journal.write_manifest(self.manifest.plain())
@@ -325,9 +323,8 @@ def continued(
         raise InvalidInput(
             "budget-without-spending",
             "{folder} is damaged: it has a budget, and does not say how much of it is spent; "
-            "choose another {out}",
+            "choose another `out=DIR`",
             folder=folder,
-            out=setting("out", "DIR"),
         )
     places = {name: getattr(wanted, name) for name in _MOVABLE}
     ids = wanted.ids

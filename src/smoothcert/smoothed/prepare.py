@@ -28,7 +28,7 @@ from smoothcert.device.runtime import (
     synchronize,
     tune_process,
 )
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting, warn
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, warn
 from smoothcert.models.outputs import (
     LabelClassifier,
     check_classifier,
@@ -225,11 +225,10 @@ class _Preparation:
                 if not is_measured or self.runtime.batch == 1:
                     raise InvalidInput(
                         "batch-too-large",
-                        "a batch of {batch} does not fit into the memory of {device}; use {auto} "
-                        "or a smaller batch",
+                        "a batch of {batch} does not fit into the memory of {device}; use "
+                        "`batch=auto` or a smaller batch",
                         batch=self.runtime.batch,
                         device=self.runtime.device,
-                        auto=setting("batch", "auto"),
                     ) from None
                 self.runtime = replace(self.runtime, batch=self.runtime.batch // 2)
 

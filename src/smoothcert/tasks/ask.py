@@ -149,17 +149,13 @@ def _question(
     if (top is None) == (groups is None):
         raise InvalidInput(
             "no-question",
-            "ask for either {top} or {groups}",
-            top=setting("top", 3),
-            groups=setting("groups", "groups.toml"),
+            "ask for either `top=3` or `groups=groups.toml`",
         )
     if (groups is None and finest) or (radii is not None and not finest):
         raise InvalidInput(
             "only-for-levels",
-            "{option} is for the finest answer: give {groups} and {finest}",
+            "{option} is for the finest answer: give `groups=groups.toml` and `finest=True`",
             option=setting("finest" if finest else "radii"),
-            groups=setting("groups", "groups.toml"),
-            finest=setting("finest", True),
         )
     if run.manifest.groups is not None or run.plan.top > 1:
         raise InvalidInput(

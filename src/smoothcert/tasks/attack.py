@@ -26,7 +26,7 @@ from smoothcert._registry import differences
 from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, select_ids
 from smoothcert.device.runtime import place
-from smoothcert.errors import InvalidInput, number_of, setting, warn
+from smoothcert.errors import InvalidInput, number_of, warn
 from smoothcert.noises import Transformed
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
@@ -174,10 +174,9 @@ def _begin_attacks(
         raise InvalidInput(
             "attacked-otherwise",
             "{folder} was attacked with other settings: {differing}; give the same ones to "
-            "continue, or {restart} to attack it again",
+            "continue, or `restart=True` to attack it again",
             folder=run.path,
             differing="; ".join(differing),
-            restart=setting("restart", True),
         )
     return distances
 

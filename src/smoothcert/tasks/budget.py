@@ -76,9 +76,9 @@ class Budget:
         if samples is not None and minutes is not None:
             raise InvalidInput(
                 "two-budgets",
-                "{budget} and {minutes} exclude one another: give one of them",
-                budget=setting("budget", samples),
-                minutes=setting("minutes", minutes),
+                "`budget={budget}` and `minutes={minutes}` exclude one another: give one of them",
+                budget=samples,
+                minutes=minutes,
             )
         began = time.perf_counter() if since is None else since
         if samples is not None:
@@ -248,8 +248,7 @@ class Spending:
             raise InvalidInput(
                 "budget-of-version-1",
                 "the run has a budget of version 1.0, whose plans cannot be derived here, so only "
-                "that version can go on with it; choose another {out}",
-                out=setting("out", "DIR"),
+                "that version can go on with it; choose another `out=DIR`",
             )
         spending = cls.recorded(manifest)
         entry = manifest.spending
@@ -322,11 +321,10 @@ class Spending:
             raise InvalidInput(
                 "damaged-spending",
                 "the record of the budget is damaged: {spent:,} of {total:,} samples are spent, "
-                "and {inputs:,} inputs are left; choose another {out}",
+                "and {inputs:,} inputs are left; choose another `out=DIR`",
                 spent=self.spent,
                 total=self.total,
                 inputs=len(left),
-                out=setting("out", "DIR"),
             )
         ceiling = min(self.plan.samples, most - self.plan.pilot)
         weights = self._expected_p(left)
@@ -407,8 +405,8 @@ def plan_for_budget(plan: Plan | None) -> Plan:
     if isinstance(plan, Price) and plan.price:
         raise InvalidInput(
             "price-and-budget",
-            "a budget sets the price: leave out {price}, or the budget",
-            price=setting("price", plan.price),
+            "a budget sets the price: leave out `price={price}`, or the budget",
+            price=plan.price,
         )
     plan = plan_or_default(plan or Price(price=0))
     if "samples" not in _settings_of(plan):

@@ -152,9 +152,7 @@ def certify(
         if progress is not None:
             raise InvalidInput(
                 "progress-without-out",
-                "{progress} is for certificates on disk: give {out} as well",
-                progress=setting("progress"),
-                out=setting("out", "DIR"),
+                "`progress` is for certificates on disk: give `out=DIR` as well",
             )
         return _certify_in_memory(request, executor)
     request.check_can_be_kept()

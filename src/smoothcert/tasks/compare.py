@@ -45,8 +45,7 @@ def compare(
         if models:
             raise InvalidInput(
                 "settings-of-models",
-                "to compare models, give {data} as well; runs need no such settings",
-                data=setting("data"),
+                "to compare models, give `data` as well; runs need no such settings",
             )
         return compare_runs(a, b, radius=radius, **about)
     if radius is None or models.get("out") is None:

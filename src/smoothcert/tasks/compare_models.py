@@ -16,7 +16,7 @@ from smoothcert._files import JOURNAL, write_output
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime, Say
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
 from smoothcert.plans.two_stage import Bound
@@ -86,8 +86,7 @@ def compare_models(
     if settings.get("weights") is not None:
         raise InvalidInput(
             "weights-for-both",
-            "{weights} would be for both models: give the checkpoints as the two models",
-            weights=setting("weights"),
+            "`weights` would be for both models: give the checkpoints as the two models",
         )
     radii = tuple(np.atleast_1d(radius))
     plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)

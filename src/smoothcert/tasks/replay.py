@@ -166,9 +166,8 @@ def read_population(
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(
             "unlabelled-inputs",
-            "{path} has inputs without a label, and {setting} needs one for every input",
+            "{path} has inputs without a label, and `known_labels=True` needs one for every input",
             path=path,
-            setting=setting("known_labels", True),
         )
     if results.noise is not None:
         _check_no_log_settings(path, log_samples, log_alpha)
@@ -192,9 +191,8 @@ def _needed_noise(path: str | Path, given: Noise | None, recorded: Noise | None 
     if noise is None:
         raise InvalidInput(
             "no-noise",
-            "{path} does not contain its noise: give {noise}",
+            "{path} does not contain its noise: give `noise`",
             path=path,
-            noise=setting("noise"),
         )
     return noise
 
@@ -203,10 +201,8 @@ def _check_no_log_settings(path: str | Path, samples: int | None, alpha: float |
     if samples is not None or alpha is not None:
         raise InvalidInput(
             "samples-are-known",
-            "{path} contains its samples: leave out {samples} and {alpha}",
+            "{path} contains its samples: leave out `log_samples` and `log_alpha`",
             path=path,
-            samples=setting("log_samples"),
-            alpha=setting("log_alpha"),
         )
 
 
@@ -225,9 +221,8 @@ def _of_certificates(
         raise InvalidInput(
             "no-class-of-pilot",
             "{path} was certified with known labels and does not tell which class a pilot would "
-            "choose: replay the folder of the run, or use {setting}",
+            "choose: replay the folder of the run, or use `known_labels=True`",
             path=path,
-            setting=setting("known_labels", True),
         )
     # With known labels, p is that of the label.
     return _labelled(from_shares(p, np.ones(len(results), bool)), results), remark
@@ -336,9 +331,8 @@ def simulate(
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
             "votes-needed",
-            "only the share of the predicted class is known here, and {bound} needs the votes of "
-            "all classes: replay the folder of a run, or a file of votes",
-            bound=setting("bound", "runner-up"),
+            "only the share of the predicted class is known here, and `bound=runner-up` needs the "
+            "votes of all classes: replay the folder of a run, or a file of votes",
         )
     shape = (repetitions, len(population))
     chosen = None

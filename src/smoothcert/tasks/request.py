@@ -13,7 +13,7 @@ from smoothcert._registry import check_recordable
 from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
@@ -104,8 +104,8 @@ class Request:
         if spendable is not None and shard is not None:
             raise InvalidInput(
                 "budget-of-shard",
-                "{shard} has no budget of its own: give a plan instead of the budget",
-                shard=setting("shard", shard),
+                "`shard={shard}` has no budget of its own: give a plan instead of the budget",
+                shard=shard,
             )
         everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
         if joint:
@@ -144,10 +144,9 @@ class Request:
         if self.shard is not None and self.smoothed.batch == "auto":
             raise InvalidInput(
                 "shard-without-batch",
-                "{shard} needs {batch}: the parts can only be merged if all were certified with "
-                "the same one",
-                shard=setting("shard", self.shard),
-                batch=setting("batch", "N"),
+                "`shard={shard}` needs `batch=N`: the parts can only be merged if all were "
+                "certified with the same one",
+                shard=self.shard,
             )
 
     def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
@@ -235,9 +234,8 @@ def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
     if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
         raise InvalidInput(
             "no-alpha",
-            "{plan} has no alpha of its own to divide: leave {joint} out",
+            "{plan} has no alpha of its own to divide: leave `joint=True` out",
             plan=plan,
-            joint=setting("joint", True),
         )
     each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
     return replace(plan, alpha=float(each))  # type: ignore[type-var]
@@ -271,10 +269,10 @@ def _check_is_walk(plan: Plan, noise: Transformed) -> None:
     if not isinstance(plan, Walk):
         raise InvalidInput(
             "needs-walk",
-            '{norm} is certified by a walk, not by the plan "{plan}": use {walk}',
+            '{norm} is certified by a walk, not by the plan "{plan}": use `the plan '
+            "Walk([...])|--method walk`",
             norm=noise.norm,
             plan=plan,
-            walk=either("the plan Walk([...])", "--method walk"),
         )
 
 

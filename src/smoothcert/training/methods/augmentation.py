@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective, Start, Trainee, natural_loss
 
@@ -63,7 +63,7 @@ class Finetune(Augmentation):
         if start.classifier is None or start.denoiser is None:
             raise InvalidInput(
                 "finetune-needs-both",
-                "method finetune needs a classifier to start from and a denoiser: give {options}",
-                options=either("classifier= and denoiser=", "--model or --weights, and --denoiser"),
+                "method finetune needs a classifier to start from and a denoiser: give "
+                "`classifier= and denoiser=|--model or --weights, and --denoiser`",
             )
         return super().trainee(start)
