@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from tests.refusals import refused
 
 from smoothcert.data import ArrayDataset
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
 from smoothcert.training import (
     Augmentation,
@@ -166,7 +166,7 @@ def test_colour_images_train_a_residual_network(tmp_path):
 @pytest.mark.parametrize(
     ("change", "code", "fields"),
     [
-        ({"batch": 1000}, "batch-too-large", {"batch": setting("batch", 1000), "inputs": 512}),
+        ({"batch": 1000}, "batch-too-large", {"batch": 1000, "inputs": 512}),
         ({"epochs": 0}, "too-small", {"name": "epochs", "least": 1}),
         ({"learning_rate": -1}, "not-between", {"name": "learning_rate", "low": 0}),
         ({"weight_decay": -1}, "not-at-least", {"name": "weight_decay", "value": -1}),
