@@ -49,9 +49,13 @@ _TESTED_BETS = 50
 
 
 @overload
-def ask(run: Run | str | Path, *, top: int, alpha: float | None = None) -> Results: ...
-@overload
-def ask(run: Run | str | Path, *, groups: GroupsSource, alpha: float | None = None) -> Results: ...
+def ask(
+    run: Run | str | Path,
+    *,
+    top: int | None = None,
+    groups: GroupsSource | None = None,
+    alpha: float | None = None,
+) -> Results: ...
 @overload
 def ask(
     run: Run | str | Path,
@@ -99,9 +103,7 @@ def ask(
             else. Ask when you certify.
     """
     run = open_run(run)
-    question = _question(run, top, groups, finest=finest, radii=radii)
-    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
-    question = replace(question, alpha=alpha)
+    question = _question(run, top, groups, finest=finest, radii=radii, alpha=alpha)
     levels = answered(run, question)
     entry = note_question(run, question, levels)
     note = sentence(entry)
@@ -144,22 +146,19 @@ def _question(
     *,
     finest: bool,
     radii: Sequence[float] | None,
+    alpha: float | None,
 ) -> Question:
     """The question, checked before any vote is looked at."""
     if (top is None) == (groups is None):
         raise InvalidInput(
             "no-question",
-            "ask for either {top} or {groups}",
-            top=setting("top", 3),
-            groups=setting("groups", "groups.toml"),
+            f"ask for either {setting('top', 3)} or {setting('groups', 'groups.toml')}",
         )
     if (groups is None and finest) or (radii is not None and not finest):
         raise InvalidInput(
             "only-for-levels",
-            "{option} is for the finest answer: give {groups} and {finest}",
-            option=setting("finest" if finest else "radii"),
-            groups=setting("groups", "groups.toml"),
-            finest=setting("finest", True),
+            f"{setting('finest' if finest else 'radii')} is for the finest answer: give "
+            f"{setting('groups', 'groups.toml')} and {setting('finest', True)}",
         )
     if run.manifest.groups is not None or run.plan.top > 1:
         raise InvalidInput(
@@ -168,24 +167,21 @@ def _question(
             run=run.path,
         )
     check_has_certificates(run)
-    if top is not None:
-        return _top_question(run, _check.whole("top", top, least=2))
+    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
+    classes = run.manifest.classes
+    if groups is None:
+        top = _check.whole("top", top, least=2)
+        question = Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
+        check_top(question.plan(run.plan), classes)
+        return question
     dataset = dataset_of([run.manifest])
     names = None if dataset is None else dataset.class_names
-    classes = run.manifest.classes
-    assert groups is not None
     if not finest:
-        return Question(1, (read_level(groups, classes, names),))
+        return Question(1, (read_level(groups, classes, names),), alpha=alpha)
     levels = read_levels(groups, classes, names)
     checked = None if radii is None else tuple(sorted(set(_check.radii(radii))))
-    return Question(1, (*levels, Groups.of_members("class", {}, classes, names)), checked)
-
-
-def _top_question(run: Run, top: int) -> Question:
-    classes = run.manifest.classes
-    question = Question(top, (Groups.of_members("class", {}, classes),))
-    check_top(question.plan(run.plan), classes)
-    return question
+    finest_level = Groups.of_members("class", {}, classes, names)
+    return Question(1, (*levels, finest_level), checked, alpha)
 
 
 def _of_one_plan(run: Run) -> Iterator[list[Certificate]]:
@@ -204,9 +200,8 @@ def _certificates(
 ) -> Iterator[Certificate]:
     """The answer to each input as a certificate about its group."""
     columns = [proof.prediction, proof.radius, proof.lower, proof.upper, proof.count, proof.counted]
-    inputs = len(certificates)
-    spread = [np.broadcast_to(np.array(column), inputs).tolist() for column in columns]
-    rows = zip(*spread, strict=True)
+    count = len(certificates)
+    rows = zip(*(np.broadcast_to(np.array(c), count).tolist() for c in columns), strict=True)
     are_classes = level.of == tuple(range(len(level.of)))
     for c, (chosen, radius, *bounds) in zip(certificates, rows, strict=True):
         is_proved = radius == radius

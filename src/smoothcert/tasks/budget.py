@@ -76,9 +76,7 @@ class Budget:
         if samples is not None and minutes is not None:
             raise InvalidInput(
                 "two-budgets",
-                "{budget} and {minutes} exclude one another: give one of them",
-                budget=setting("budget", samples),
-                minutes=setting("minutes", minutes),
+                f"{setting('budget')} and {setting('minutes')} exclude one another: give one",
             )
         began = time.perf_counter() if since is None else since
         if samples is not None:
@@ -136,28 +134,6 @@ class Budget:
             inputs=inputs,
             enough=enough,
         )
-
-
-class OnePlan:
-    """No budget: all inputs are one block with one plan.
-
-    Args:
-        plan: The plan.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def blocks(self, ids: Sequence[int]) -> Iterator[tuple[list[int], Plan]]:
-        """All inputs and the plan."""
-        yield list(ids), self.plan
-
-    def add(self, certificate: Certificate) -> None:
-        """Nothing depends on certificates."""
-
-    def record(self, block: Sequence[int], plan: Plan) -> dict[str, Any]:
-        """Nothing has to be recorded."""
-        return {}
 
 
 class Spending:
@@ -248,23 +224,22 @@ class Spending:
             raise InvalidInput(
                 "budget-of-version-1",
                 "the run has a budget of version 1.0, whose plans cannot be derived here, so only "
-                "that version can go on with it; choose another {out}",
-                out=setting("out", "DIR"),
+                f"that version can go on with it; choose another {setting('out', 'DIR')}",
             )
         spending = cls.recorded(manifest)
         entry = manifest.spending
         assert entry is not None
         spending._first_plan = manifest.plan
         spending._interrupted = entry["block"], restore(entry["plan"])
-        for certificate in done:
-            spending.add(certificate)
+        spending.add(done)
         return spending
 
-    def add(self, certificate: Certificate) -> None:
-        """Count the samples of an input, and learn from its votes."""
-        self.spent += certificate.samples
-        if certificate.id in self._teachers:
-            self._votes[votes_of(certificate, self.plan)] += 1
+    def add(self, certificates: Iterable[Certificate]) -> None:
+        """Count the samples of inputs, and learn from their votes."""
+        for certificate in certificates:
+            self.spent += certificate.samples
+            if certificate.id in self._teachers:
+                self._votes[votes_of(certificate, self.plan)] += 1
 
     def blocks(self, ids: Iterable[int]) -> Iterator[tuple[list[int], Plan]]:
         """The next inputs and their plan, until all inputs without a certificate are certified.
@@ -317,17 +292,6 @@ class Spending:
         """
         rest = self.total - self.spent
         most = int((rest - self._least * (len(left) - size)) / size)
-        if most < self._least:
-            # Every input has at least what the cheapest plan costs, unless somebody changed this.
-            raise InvalidInput(
-                "damaged-spending",
-                "the record of the budget is damaged: {spent:,} of {total:,} samples are spent, "
-                "and {inputs:,} inputs are left; choose another {out}",
-                spent=self.spent,
-                total=self.total,
-                inputs=len(left),
-                out=setting("out", "DIR"),
-            )
         ceiling = min(self.plan.samples, most - self.plan.pilot)
         weights = self._expected_p(left)
 
@@ -407,8 +371,7 @@ def plan_for_budget(plan: Plan | None) -> Plan:
     if isinstance(plan, Price) and plan.price:
         raise InvalidInput(
             "price-and-budget",
-            "a budget sets the price: leave out {price}, or the budget",
-            price=setting("price", plan.price),
+            f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget",
         )
     plan = plan_or_default(plan or Price(price=0))
     if "samples" not in _settings_of(plan):

@@ -135,22 +135,16 @@ class Probe:
     def _estimated(self) -> TextTable:
         """What certificates would show, by sigma and radius."""
         rows = []
-        radii: list[float] = []
-        caption = None
-        for level in self.levels:
-            if level.estimated is None:
-                continue
-            radii = list(level.estimated)
-            shares = ["beyond reach" if x is None else f"{x:.1%}" for x in level.estimated.values()]
-            rows.append([f"{level.sigma:g}", *shares])
-            if None in level.estimated.values():
-                caption = f"Beyond reach: no votes of {self.samples:,} samples prove this radius."
-        would = f"What {self.samples:,} samples per input would certify, estimated."
+        for level in self.levels[1:]:
+            shares = (level.estimated or {}).values()
+            shown = ["beyond reach" if share is None else f"{share:.1%}" for share in shares]
+            rows.append([f"{level.sigma:g}", *shown])
         return TextTable(
-            f"{would} These are not certificates.",
-            ["sigma", *(f"about, at {radius:g}" for radius in radii)],
+            f"What {self.samples:,} samples per input would certify, estimated. These are not "
+            "certificates.",
+            ["sigma", *(f"about, at {radius:g}" for radius in self.levels[-1].estimated or {})],
             rows,
-            caption=caption,
+            caption=f"Beyond reach: no votes of {self.samples:,} samples prove this radius.",
         )
 
     @property
@@ -288,8 +282,7 @@ def probe(
     if "noise" in settings or "sigma" in settings:
         raise InvalidInput(
             "noise-of-probe",
-            "a probe chooses the noise itself: give {sigmas}",
-            sigmas=setting("sigmas"),
+            f"a probe chooses the noise itself: give {setting('sigmas')}",
         )
     _check.names("probe", settings, ("sigmas", "radii", *NAMES))
     front = settings.pop("denoiser", None)
@@ -323,7 +316,6 @@ def probe(
     for sigma in deviations:
         if front is not None or sigma != deviations[0]:
             subject = bound(sigma, front)
-        inputs = _labelled(subject, dataset, chosen)
         levels.append(_under_noise(subject.ready, inputs, copies, radii, samples))
         on_level(levels[-1])
     return Probe(
@@ -369,14 +361,14 @@ def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[In
 @torch.inference_mode()
 def _without_noise(ready: ReadySubject, inputs: Sequence[Input]) -> Level:
     """The accuracy without noise."""
-    right = 0
+    answers: list[int] = []
     batch = blank(ready.shape, ready.runtime)
     for first in range(0, len(inputs), len(batch)):
-        part = inputs[first : first + len(batch)]
-        batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
-        answers = ready.classify(batch)[: len(part)].tolist()
-        right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
-    return Level(0.0, right / len(inputs), right / len(inputs))
+        part = torch.stack([x for _, x, _ in inputs[first : first + len(batch)]])
+        batch[: len(part)].copy_(part)
+        answers += ready.classify(batch)[: len(part)].tolist()
+    accuracy = float(np.mean(np.array(answers) == [label for _, _, label in inputs]))
+    return Level(0.0, accuracy, accuracy)
 
 
 def _under_noise(

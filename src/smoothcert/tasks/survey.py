@@ -137,20 +137,18 @@ def survey(
         if size < 2 * last or too_long:
             break
     if timed:
-        result = replace(result, rate=_rate(executor, job, ids))
+        result = replace(result, rate=_rate(executor, job, shuffled[:_TIMED_INPUTS]))
     return result
 
 
-def _rate(executor: Executor, job: Job, ids: Sequence[int]) -> float:
+def _rate(executor: Executor, job: Job, inputs: Sequence[int]) -> float:
     """Samples per second in full batches, from ever more of them until they take long enough."""
-    inputs = order(ids, job.subject.seed)[:_TIMED_INPUTS]
     rounds = _Rounds(executor, job)
     copies = 1
-    while True:
+    while rounds.seconds < _SECONDS_FOR_RATE:
         rounds.draw(inputs, copies)
-        if rounds.seconds >= _SECONDS_FOR_RATE:
-            return rounds.rate
         copies = max(_TIMED_GROWTH * rounds.rows // len(inputs), 1)
+    return rounds.rate
 
 
 def survey_again(executor: Executor, job: Job, votes: Mapping[int, Votes]) -> dict[int, Votes]:
