@@ -29,9 +29,7 @@ from smoothcert.plans.asked import Question, answers
 from smoothcert.plans.base import check_top
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.groups import Groups
-from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.questions import (
-    Entry,
     in_words,
     note_question,
     recorded_answers,
@@ -106,8 +104,12 @@ def ask(
     question = _question(run, top, groups, finest=finest, radii=radii, alpha=alpha)
     levels = answered(run, question)
     entry = note_question(run, question, levels)
-    note = sentence(entry)
-    levels = [_with_note(level, entry, note) for level in levels]
+    # Every export says which question it answers, and what else was asked.
+    about = {**run.manifest.circumstances, "question": sentence(entry)}
+    for place, level in enumerate(levels):
+        assert level.manifest is not None
+        manifest = replace(level.manifest, questions=entry.questions, circumstances=about)
+        levels[place] = replace(level, manifest=manifest)
     return levels if finest else levels[0]
 
 
@@ -125,18 +127,19 @@ def answered(run: Run, question: Question) -> list[Results]:
         for level, proof, answers_of_level in zip(question.levels, proofs, kept, strict=True):
             answers_of_level += _certificates(certificates, proof, question.plan(plan), level)
     asked = question.plan(run.plan)
-    return [
-        replace(
-            Results.from_certificates(
-                f"{run.name}: {level.title if question.top == 1 else f'top {question.top}'}",
-                certificates,
-                manifest=_manifest(run, asked, level),
-            ),
-            plan=asked,
-            claimed=None if asked.radii else question.radii,
+    results = []
+    for level, certificates in zip(question.levels, kept, strict=True):
+        title = level.title if question.top == 1 else f"top {question.top}"
+        settings = dict(run.manifest.settings)
+        if level.title != "class":
+            settings["groups"] = level.text
+        answer = Results.from_certificates(
+            f"{run.name}: {title}",
+            certificates,
+            manifest=replace(run.manifest, plan=asked, settings=settings),
         )
-        for level, certificates in zip(question.levels, kept, strict=True)
-    ]
+        results.append(replace(answer, plan=asked, claimed=None if asked.radii else question.radii))
+    return results
 
 
 def _question(
@@ -216,22 +219,6 @@ def _certificates(
         )
 
 
-def _manifest(run: Run, plan: Plan, level: Groups) -> Manifest:
-    """The manifest of answers: that of the run, with the plan that proves them."""
-    settings = dict(run.manifest.settings)
-    if level.title != "class":
-        settings["groups"] = level.text
-    return replace(run.manifest, plan=plan, settings=settings)
-
-
-def _with_note(answers: Results, entry: Entry, note: str) -> Results:
-    """Answers that say in every export which question they answer, and what else was asked."""
-    assert answers.manifest is not None
-    about = {**answers.manifest.circumstances, "question": note}
-    manifest = replace(answers.manifest, questions=entry.questions, circumstances=about)
-    return replace(answers, manifest=manifest)
-
-
 def wrong_answers(run: Run) -> Iterator[tuple[int, str]]:
     """The inputs whose recorded answers do not follow from their votes, and what is wrong.
 
@@ -241,18 +228,19 @@ def wrong_answers(run: Run) -> Iterator[tuple[int, str]]:
         run: The run.
     """
     for number, entry in enumerate(run.manifest.questions, 1):
-        words = f"question {number} ({in_words(entry)})"
+        question = f"question {number} ({in_words(entry)})"
         recorded = recorded_answers(run, number)
         if recorded is None:
-            yield int(run.id[0]), f"the answers to {words} are missing or damaged"
+            yield int(run.id[0]), f"the answers to {question} are missing or damaged"
             continue
+        unproved = f"its votes do not prove its answer to {question}"
         for place, level in enumerate(answered(run, recorded_question(entry, run.manifest))):
             stated = zip(recorded["prediction"][place], recorded["radius"][place], strict=True)
             for id, (group, radius) in zip(recorded["id"], stated, strict=True):
                 if id not in level.kept or not _follows(level.kept[id], group, radius):
-                    yield id, f"its votes do not prove its answer to {words}"
+                    yield id, unproved
             for id in _unlikely(level, run.plan):
-                yield id, f"its votes do not prove its answer to {words} by the second method"
+                yield id, f"{unproved} by the second method"
 
 
 def _follows(derived: Certificate, group: int | None, radius: float) -> bool:

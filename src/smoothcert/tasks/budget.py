@@ -158,7 +158,7 @@ class Spending:
     def __init__(
         self, plan: Plan, noise: Noise, seed: int, ids: Sequence[int], survey: Survey, total: int
     ) -> None:
-        self.plan = plan
+        self.plan = _with_small_pilot(plan, (total - survey.samples) / max(len(ids), 1))
         self.noise = noise
         self.survey = survey
         self.total = total
@@ -186,19 +186,17 @@ class Spending:
             timed=budget.minutes is not None,
         )
         total = budget.total(seen, padding)
-        each = (total - seen.samples) / len(ids)
 
-        def with_samples(samples: float) -> Spending:
-            plan = _with_small_pilot(job.plan, samples)
-            return cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
+        def spending_of(total: int) -> Spending:
+            return cls(job.plan, job.subject.noise, job.subject.seed, ids, seen, total)
 
-        spending = with_samples(each)
-        if each >= spending._least:
+        spending = spending_of(total)
+        least = spending._least
+        if total >= seen.samples + least * len(ids):
             return spending
         # More samples may mean a larger pilot, which needs more samples.
-        least = spending._least
-        while with_samples(least)._least > least:
-            least = with_samples(least)._least
+        while spending_of(seen.samples + least * len(ids))._least > least:
+            least = spending_of(seen.samples + least * len(ids))._least
         raise budget.too_small(len(ids), least, seen, padding)
 
     @classmethod
@@ -213,8 +211,7 @@ class Spending:
         seen = Survey(surveyed_votes(manifest), entry["survey"], entry["rate"])
         # Inputs that could not be read keep their place in the order.
         ids = [*{*manifest.ids, *manifest.unreadable}]
-        each = (total - seen.samples) / max(len(ids), 1)
-        plan = _with_small_pilot(manifest.requested_plan, each)
+        plan = manifest.requested_plan
         return cls(plan, manifest.noise, manifest.seed, ids, seen, total)
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert import _check
-from smoothcert._files import JOURNAL, write_output
+from smoothcert._files import JOURNAL
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime
@@ -119,8 +118,6 @@ def compare_models(
             f"{duration(sum(run.total_seconds for run in runs))}."
         )
         comparison = replace(comparison, notes=(*comparison.notes, note))
-        content = json.dumps(comparison.plain(), indent=1).encode()
-        write_output(Path(out) / "comparison.json", content)
         on_part(comparison)
         if all(difference.verdict != "undecided" for difference in comparison.differences):
             break

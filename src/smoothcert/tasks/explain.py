@@ -136,9 +136,7 @@ def _attacked(run: Run, id: int, x: Tensor) -> tuple[Picture, int, float] | None
     """The changed input that an attack found, the answer to it, and the length of the change."""
     with Journal(run.path) as journal:
         attack = journal.attack(run.noise.norm, id)
-    if attack is None or attack.changed is None or attack.prediction is None:
-        return None
-    if not attack.distance:
-        return None  # its answer is wrong without a change
+    if attack is None or attack.changed is None or attack.prediction is None or not attack.distance:
+        return None  # no attack succeeded, or the answer is wrong without a change
     changed = np.frombuffer(attack.changed, np.float32).astype(np.float64)
     return changed.reshape(tuple(x.shape)), attack.prediction, attack.distance

@@ -6,7 +6,7 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -71,12 +71,7 @@ class Gate:
 
     def plain(self) -> dict[str, Any]:
         """The outcome as a dictionary for JSON."""
-        return {
-            "run": self.run,
-            "outcome": self.outcome,
-            "rules": [vars(rule) for rule in self.rules],
-            "guaranteed": self.guaranteed,
-        }
+        return {"outcome": self.outcome} | asdict(self)
 
     def junit(self) -> bytes:
         """The outcome as JUnit XML. An undecided rule is an error there, not a failure."""
@@ -104,6 +99,7 @@ class _Subject(NamedTuple):
 
     run: Run
     confidence: float
+    folder: Path
     baseline: str | Path | None
     places: Places
 
@@ -188,13 +184,10 @@ def gate(
         folder = Path(policy).parent
         policy = read_toml(policy)
     _check_names(policy)
-    named = policy.get("baseline")
-    if baseline is None and isinstance(named, Mapping) and "run" in named:
-        baseline = folder / str(named["run"])
     run = open_run(run)
     check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
-    subject = _Subject(run.without_copies(), confidence, baseline, places)
+    subject = _Subject(run.without_copies(), confidence, folder, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
@@ -356,7 +349,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
 def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
     _check_not_timed(subject.run)
     is_table = isinstance(value, Mapping) and not set(value) - {"run", "margin", "radius"}
-    if not is_table or subject.baseline is None:
+    if not is_table or (subject.baseline is None and "run" not in value):
         raise InvalidInput(
             "not-a-baseline",
             "baseline needs run, margin (in points) and radius, and nothing else",
@@ -365,13 +358,12 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
     # No number of inputs shows equality, and nothing is more than 100 points below.
     margin = _check.between("margin of the baseline", value.get("margin"), 0, 100)
     comparison = compare_runs(
-        subject.baseline,
+        subject.baseline or subject.folder / str(value["run"]),
         subject.run,
         radius=value.get("radius"),
         margin=margin,
         confidence=subject.confidence,
     )
-    outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
     for difference in comparison.differences:
         radius = difference.radius
         if not any(difference.shares):
@@ -381,10 +373,12 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
                 "shows that the run is not worse there: choose a smaller radius",
                 radius=radius,
             )
+        outcome: Outcome = "undecided"
+        if difference.verdict != "undecided":
+            outcome = _passes(difference.verdict != "worse")
         name = f"at most {margin:g} points below {difference.a} at {radius:g}"
         rough = filter(None, map(caveat_of_budget, (comparison.a, comparison.b)))
-        reason = "; ".join([difference.figures, *rough])
-        yield Rule(name, outcomes.get(difference.verdict, "passes"), reason)
+        yield Rule(name, outcome, "; ".join([difference.figures, *rough]))
 
 
 _RULES: dict[str, Callable[[_Subject, Any], Iterator[Rule]]] = {

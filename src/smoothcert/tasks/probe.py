@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -70,11 +70,6 @@ class Level:
     accuracy: float
     majority: float
     estimated: dict[float, float | None] | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """The result as a dictionary for JSON."""
-        shares = {f"{radius:g}": share for radius, share in (self.estimated or {}).items()}
-        return vars(self) | {"estimated": shares or None}
 
 
 @dataclass(frozen=True)
@@ -230,8 +225,13 @@ class Probe:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        return asdict(self) | {
-            "levels": [level.plain() | {"interval": self.interval(level)} for level in self.levels],
+        levels = []
+        for level in self.levels:
+            shares = {f"{radius:g}": share for radius, share in (level.estimated or {}).items()}
+            more = {"estimated": shares or None, "interval": self.interval(level)}
+            levels.append(vars(level) | more)
+        return vars(self) | {
+            "levels": levels,
             "too_large": list(self.too_large),
             "reading": self.reading,
         }
@@ -248,7 +248,6 @@ def probe(
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int = 100,
-    on_level: Callable[[Level], None] = lambda level: None,
     **settings: Any,
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
@@ -269,7 +268,6 @@ def probe(
             data.
         skip: Take every `skip`-th input.
         limit: Take at most this many inputs.
-        on_level: Called with the result for each sigma as soon as it is known.
         **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model
             directly, also if there is a denoiser. Without `radii`, the defaults of `batch` and
             `compile` are 64 and "none".
@@ -312,12 +310,10 @@ def probe(
     subject = bound(deviations[0], None)
     inputs = _labelled(subject, dataset, chosen)
     levels = [_without_noise(subject.ready, inputs)]
-    on_level(levels[0])
     for sigma in deviations:
         if front is not None or sigma != deviations[0]:
             subject = bound(sigma, front)
         levels.append(_under_noise(subject.ready, inputs, copies, radii, samples))
-        on_level(levels[-1])
     return Probe(
         model=subject.classifier.name,
         data=dataset.name,
