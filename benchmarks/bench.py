@@ -33,11 +33,17 @@ from smoothcert.cli import main
 from smoothcert.cli.command import Output, add_command
 from smoothcert.cli.options import PANELS, NoiseOptions, SubjectOptions
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
-from smoothcert.device.runtime import Runtime, blank, place, synchronize
-from smoothcert.device.setup import Say, SetupClock, say_nothing
+from smoothcert.device.runtime import (
+    Runtime,
+    Say,
+    SetupClock,
+    blank,
+    place,
+    say_nothing,
+    synchronize,
+)
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import Classifier
-from smoothcert.models.logits import find_logits
+from smoothcert.models.base import Classifier, find_logits
 from smoothcert.models.outputs import LabelClassifier, check_classifier
 from smoothcert.plans import InputSpecific, Look
 from smoothcert.sampling.engine import Engine

@@ -397,6 +397,24 @@ EXPERIMENTS = [
             ("contrast-brightness:0.3", "", [0, 0.1, 0.2232]),
         )
     ),
+    # Questions to votes.
+    Experiment(
+        "ask-votes",
+        "asking.published",
+        1,
+        "logs",
+        {"log": "cifar10-votes-0.25.txt", "repeats": 20},
+    ),
+    *(
+        Experiment(
+            f"ask-cifar10-{method}",
+            "asking.networks",
+            1.5,
+            "gpu weights data",
+            {"models": [f"{method}-{sigma}" for sigma in ("0.25", "0.50", "1.00")], "radius": 0.5},
+        )
+        for method in ("gaussian", "consistency")
+    ),
     # Rotations and zooms: walks over cells of turned and zoomed pictures.
     _walked(
         "transformations-fashion",

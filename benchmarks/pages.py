@@ -216,17 +216,15 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
     drawn = []
     for panel in panels:
         kinds = {"lines": charts.Line, "points": charts.Points, "bars": charts.histogram}
-        layers = [
-            kinds[kind](
-                **{
-                    key: np.array(value) if isinstance(value, list) else value
-                    for key, value in layer.items()
-                }
-            )
-            for kind in kinds
-            for layer in panel.get(kind, [])
-        ]
-        series = tuple(dict.fromkeys(layer.series for layer in layers if layer.series))
+        layers = []
+        for kind in kinds:
+            for layer in panel.get(kind, []):
+                values = {k: np.array(v) if isinstance(v, list) else v for k, v in layer.items()}
+                # A line that belongs to no run has a label instead.
+                label = values.pop("label", "")
+                values["series"] = values["series"] or label
+                layers.append(kinds[kind](**values))
+        series = tuple(dict.fromkeys(layer.series for layer in layers))
         axes = charts.Axis(**panel["x"]), charts.Axis(**panel["y"])
         drawn.append(charts.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
     save(drawn if len(drawn) > 1 else drawn[0], path.with_suffix(""), ["svg"])

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from tests.refusals import refused
 
-from smoothcert.errors import InvalidInput, MissingExtra, UnreadableInput, phrase, setting
+from smoothcert.errors import InvalidInput, MissingExtra, UnreadableInput, phrase
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,25 @@ def test_values_with_braces_stay_as_they_are():
     assert str(error) == "no class is called {0}"
 
 
-def test_the_command_line_names_options():
-    error = InvalidInput("missing", "give {wanted}", wanted=setting("out", "DIR"))
-    assert str(error) == "give out=DIR"
-    assert phrase(error.message, command=True) == "give --out DIR"
-
-
 def test_a_refusal_is_told_by_its_code_and_fields():
     with refused("too-small", least=2):
         raise InvalidInput("too-small", "at least {least}", least=2)
+
+
+def test_a_sentence_names_parameters_between_backquotes():
+    error = InvalidInput(
+        "missing",
+        "{why}: give `out=DIR`, `dtype={dtype}`, `radii={radii}`, `joint=True` or "
+        "`the plan Exact()|--method exact`",
+        why="`out` {is} missing",
+        dtype="float32",
+        radii=[0.25, 0.5],
+    )
+    assert str(error) == (
+        '`out` {is} missing: give out=DIR, dtype="float32", radii=[0.25, 0.5], joint=True or the '
+        "plan Exact()"
+    )
+    assert phrase(error.message, command=True) == (
+        "`out` {is} missing: give --out DIR, --dtype float32, --radii 0.25,0.5, --joint or "
+        "--method exact"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -90,6 +91,25 @@ def number_or_auto(name: str, value: Any) -> int:
             value=value,
         )
     return whole(name, int(value) if isinstance(value, str) else value, least=1)
+
+
+def size(name: str, text: str) -> tuple[int, int]:
+    """Height and width, from a text like "224" or "224x160"."""
+    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text)
+    if match is None:
+        raise InvalidInput(
+            "not-a-size",
+            "{name} must be 224, or 224x160 for height and width, got {value!r}",
+            name=name,
+            value=text,
+        )
+    return int(match[1]), int(match[2] or match[1])
+
+
+def span(text: str) -> range:
+    """Numbers in a text like "5" or "10-20"; empty if it has another form."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    return range(0) if match is None else range(int(match[1]), int(match[2] or match[1]) + 1)
 
 
 def at_least(name: str, value: Any, low: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 
 JOURNAL = "journal.sqlite"
 """The file with the certificates of a run."""
@@ -38,8 +38,7 @@ def exclusive(out: str | Path) -> Iterator[Path]:
     if out is None or not str(out):
         raise InvalidInput(
             "no-folder",
-            "out is empty: name a folder, as in {example}",
-            example=setting("out", "runs/mine"),
+            "out is empty: name a folder, as in `out=runs/mine`",
         )
     folder = Path(out)
     lock = FileLock(folder / _LOCK, timeout=0)
@@ -56,10 +55,9 @@ def exclusive(out: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise InvalidInput(
             "cannot-write-into",
-            "cannot write into {folder}: {reason}; choose another {out}",
+            "cannot write into {folder}: {reason}; choose another `out=DIR`",
             folder=folder,
             reason=error.strerror or str(error),
-            out=setting("out", "DIR"),
         ) from None
     try:
         yield folder

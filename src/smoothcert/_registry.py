@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from smoothcert.errors import InvalidInput, did_you_mean, either, setting
+from smoothcert.errors import InvalidInput, did_you_mean
 
 _PACKAGE = __name__.partition(".")[0]
 _LONGEST = 120
@@ -141,13 +141,13 @@ def check_settings(folder: object, differing: Sequence[str], *, what: str, hint:
     if differing:
         raise InvalidInput(
             "other-configuration",
-            "{folder} holds another {what}: it differs in {differing}{hint}; choose another {out}",
+            "{folder} holds another {what}: it differs in {differing}{hint}; choose another "
+            "`out=DIR`",
             folder=folder,
             what=what,
             differing="; ".join(differing),
             names=[difference.partition(" (")[0] for difference in differing],
             hint=hint,
-            out=setting("out", "DIR"),
         )
 
 
@@ -245,11 +245,10 @@ def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
         raise InvalidInput(
             "not-imported",
             "{name} is defined in module {module!r}{file}, and code that a run names is not "
-            "executed: import it {how}",
+            "executed: import it `first|with smoothcert --import FILE`",
             name=name,
             module=module,
             file=f" ({file})" if file else "",
-            how=either("first", "with smoothcert --import FILE"),
         )
     raise InvalidInput(
         "unknown-class",

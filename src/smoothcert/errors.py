@@ -5,6 +5,7 @@ Each message is one sentence with the value and what is allowed.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import sys
@@ -19,6 +20,8 @@ _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use. They mark what Python and the command line phrase differently."""
 _NOT_OF_THE_USER = (str(Path(__file__).parent), contextlib.__file__, "<")
 """How the names of files begin that stand between the user's line and a warning."""
+_PARAMETER = re.compile(r"`(\w+)(?:=([^`|]*))?`")
+_TWO_FORMS = re.compile(r"`([^`|]+)\|([^`|]+)`")
 _EITHER = re.compile(f"{_OPEN}(.*?){_BETWEEN}(.*?){_CLOSE}", re.S)
 
 
@@ -53,8 +56,9 @@ class _Phrased(Exception):
 
     Programs and tests tell errors apart by `code` and `fields`, so that every sentence can be
     improved. The sentence is a template: `InvalidInput("too-small", "{name} must be at least
-    {least}", name="samples", least=10)`. Its parts made by `setting` and `either` are phrased for
-    Python or for the command line.
+    {least}", name="samples", least=10)`. It names parameters between backquotes, as in `out=DIR` or
+    `batch={least}`, where braces name a field; see `setting`. Between backquotes may also stand
+    other words for Python and for the command line, with a bar in between; see `either`.
 
     Args:
         code: What is wrong, in a word or two.
@@ -76,7 +80,20 @@ class _Phrased(Exception):
     @property
     def message(self) -> str:
         """The sentence with its values, whose parameters are still marked for `phrase`."""
-        return self.sentence.format(**self.fields) if self.fields else self.sentence
+        if not self.code:
+            return self.sentence
+        sentence = _TWO_FORMS.sub(lambda forms: either(*forms.groups()), self.sentence)
+        return _PARAMETER.sub(self._parameter, sentence).format(**self.fields)
+
+    def _parameter(self, match: re.Match[str]) -> str:
+        """A parameter between backquotes, marked for `phrase`."""
+        name, text = match.groups(default="")
+        value: Any = text
+        if text.startswith("{"):
+            value = self.fields[text.strip("{}")]
+        elif text == "True" or text.isdecimal():
+            value = ast.literal_eval(text)
+        return setting(name, value).replace("{", "{{").replace("}", "}}")
 
     def __str__(self) -> str:
         return phrase(self.message)

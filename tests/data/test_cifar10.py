@@ -94,8 +94,9 @@ def test_a_damaged_batch_is_named(cifar: tuple[Path, np.ndarray, np.ndarray]) ->
 
 
 def test_a_folder_without_cifar10_says_what_to_download(tmp_path: Path) -> None:
-    with refused("no-cifar10", place=str(tmp_path), name="test_batch"):
+    with refused("missing-files", folder=tmp_path, missing="test_batch") as raised:
         load_dataset(f"cifar10:{tmp_path}")
+    assert "leave out the folder" in str(raised.value)
 
 
 def test_a_label_beyond_ten_classes_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from torch.utils.data import (
 )
 
 import smoothcert as sc
+from smoothcert.data import find_dataset as as_dataset
 from smoothcert.data.base import first_readable, same_data
-from smoothcert.data.coerce import as_dataset
 from smoothcert.data.inputs import as_input
 from smoothcert.errors import InvalidInput
 
@@ -111,7 +111,6 @@ class Loose(Dataset):
     "data",
     [
         (X, Y),
-        [X, Y],
         (X.numpy(), Y.numpy()),
         (X.double().numpy(), Y.tolist()),
         (X.numpy(), Y.numpy()[:, None]),
@@ -126,7 +125,7 @@ class Loose(Dataset):
         (DataLoader(TensorDataset(X)), list(Y)),
     ],
     ids=str.split(
-        "tuple list numpy listed-labels column tensors loader pairs dictionaries hugging-face "
+        "tuple numpy listed-labels column tensors loader pairs dictionaries hugging-face "
         "numbers+labels list+labels tensors+labels loader+labels"
     ),
 )
@@ -168,7 +167,7 @@ def test_a_hugging_face_table_is_data(tmp_path):
     )
     assert transformed[2][1] == 1
     assert torch.equal(transformed[2][0], torch.ones(2))
-    with refused("not-data", value="a DatasetDict with train, test: choose one"):
+    with refused("not-data", value="DatasetDict"):
         as_dataset(datasets.DatasetDict({"train": table, "test": table}))
 
 
@@ -229,17 +228,16 @@ def test_labels_beside_a_data_set_read_no_inputs_and_keep_what_it_says_about_its
     assert as_dataset((data, [1] * 51)).fingerprint == labelled.fingerprint
 
 
-def test_two_pairs_with_a_label_are_not_inputs_beside_labels():
-    for data in (
-        ((X[0], 1), (X[1], 0)),
-        [[X[0], 1], [X[1], 0]],
-        ((X[0].tolist(), 1), (X[1].tolist(), 0)),
-    ):
+def test_a_list_of_two_is_two_inputs_and_a_tuple_of_two_is_data_and_labels():
+    for data in ([[X[0], 1], [X[1], 0]], [(X[0].tolist(), 1), (X[1].tolist(), 0)]):
         dataset = as_dataset(data)
         assert [(tuple(dataset[i][0].shape), dataset[i][1]) for i in range(2)] == [
             ((2,), 1),
             ((2,), 0),
         ]
+    for data in (((X[0], 1), (X[1], 0)), (X[0], X[1])):
+        with pytest.raises(InvalidInput):
+            as_dataset(data)
 
 
 def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():
@@ -330,7 +328,7 @@ def test_an_input_of_another_shape_is_named():
     [
         ([], "no-data", {}),
         (5, "not-data", {"value": "int"}),
-        ({"x": X, "y": Y}, "not-data", {"value": "a dict with x, y: choose one"}),
+        ({"x": X, "y": Y}, "not-data", {"value": "dict"}),
         ([(X, 1, 7)], "not-data", {"value": "3 values as input 0 of list"}),
         ([(0.5, 0)], "not-data", {"value": "2 values as input 0 of list"}),
         (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "unusual-loader", {}),
@@ -380,5 +378,5 @@ def test_the_error_for_other_objects_says_what_data_is():
 
 @pytest.mark.parametrize("labels", [{0: 1, 1: 0, 2: 0, 3: 0}, {0, 1, 2, 3}])
 def test_labels_without_an_order_are_refused(labels):
-    with refused("not-data", value=f"Tensor and {type(labels).__name__}"):
+    with refused("not-data", value=f"{type(labels).__name__} as labels"):
         as_dataset(X, labels)

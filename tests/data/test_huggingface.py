@@ -70,7 +70,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     table(slice(0)).save_to_disk(tmp_path / "empty")
     with refused("no-hf-data"):
         load_dataset(f"hf:{tmp_path}/empty")
-    with refused("no-data", name="mine"):
+    with refused("no-data"):
         HuggingFaceDataset(table(slice(0)), name="mine")
     datasets.DatasetDict({"train": table(slice(4))}).save_to_disk(tmp_path / "train-only")
     with refused("no-split", split="test", splits="train"):
@@ -90,7 +90,7 @@ def test_the_error_for_an_image_of_another_size_gives_its_number(tmp_path: Path)
     table(slice(2), img=[Image.fromarray(PIXELS[0]), Image.fromarray(PIXELS[1, :4])]).save_to_disk(
         tmp_path
     )
-    with refused("other-image-size", size="8x4 with 3 channels", first="8x6 with 3 channels"):
+    with refused("other-image-size", shape=(3, 4, 8), first=(3, 6, 8)):
         load_dataset(f"hf:{tmp_path}")[1]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.base import ArrayDataset
 
 
 class TamperedModel(nn.Module):

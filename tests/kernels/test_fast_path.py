@@ -14,7 +14,7 @@ from smoothcert import Gaussian, GridGaussian, InputSpecific
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
-from smoothcert.models.averages import Ensemble
+from smoothcert.models.wrappers import Ensemble
 from smoothcert.sampling.sampler import Batch, VoteCounter
 from smoothcert.sampling.streams import PhiloxStream, Segment
 from smoothcert.smoothed.prepare import prepare

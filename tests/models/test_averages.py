@@ -10,7 +10,7 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.data import find_dataset
 from smoothcert.models.architectures import build
-from smoothcert.models.averages import Ensemble, LocalMean
+from smoothcert.models.wrappers import Ensemble, LocalMean
 from smoothcert.runs.progress import Progress
 from smoothcert.tasks.audit import audit
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert._answers import same_answers
 from smoothcert.models.base import state_hash
 from smoothcert.models.outputs import fingerprint
+from smoothcert.plans.votes import same_answers
 
 EXAMPLE = torch.linspace(0, 1, 16)
 

@@ -11,8 +11,7 @@ from scipy.special import gammaln, ndtri, xlogy
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Tally, exact_coverage
 from smoothcert._registry import describe, restore
 from smoothcert.plans import Case
-from smoothcert.plans.tally import Rivals
-from smoothcert.plans.votes import RIVALS
+from smoothcert.plans.votes import RIVALS, Rivals
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.tasks.audit import fault
 

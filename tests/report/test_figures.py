@@ -12,7 +12,7 @@ from smoothcert.report.charts import (
     sample_maps,
     samples,
 )
-from smoothcert.report.vega import PAGE, spec
+from smoothcert.report.vega import spec
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_made_is_named(iss_run, tmp_path):
 
 def test_lines_differ_in_print_without_colours(iss_run, doubling_run):
     page, paper = (
-        spec(sample_maps([iss_run, doubling_run]), style) for style in (PAGE, figures.PAPER)
+        spec(sample_maps([iss_run, doubling_run]), printed=printed) for printed in (False, True)
     )
     assert "strokeDash" not in page["layer"][0]["layer"][0]["encoding"]
     dashes = paper["layer"][0]["layer"][0]["encoding"]["strokeDash"]["scale"]["range"]

@@ -9,10 +9,11 @@ from PIL import Image
 
 from smoothcert.report.pictures import (
     NORMS,
+    by_interest,
     concentrated_change,
     distance,
     picture_of,
-    thumbnails,
+    pictures_of,
 )
 
 images = st.builds(
@@ -101,11 +102,12 @@ class Grey:
 
 def test_the_easiest_inputs_come_first_when_there_is_little_room(iss_run):
     one = len(picture_of(Grey()[0][0]))
-    pictures = thumbnails(Grey(), [iss_run], budget=3 * one)
+    pictures = pictures_of(Grey(), [iss_run], by_interest([iss_run]), budget=3 * one)
     assert len(pictures) == 3
     radii = iss_run.radius[np.isin(iss_run.id, list(pictures))]
     assert radii.min() >= np.sort(iss_run.radius)[-21]
 
 
 def test_ids_that_the_data_set_does_not_have_are_left_out(iss_run):
-    assert set(thumbnails(Grey(), [iss_run])) == {id for id in iss_run.id.tolist() if id < 500}
+    pictures = pictures_of(Grey(), [iss_run], iss_run.id.tolist())
+    assert set(pictures) == {id for id in iss_run.id.tolist() if id < 500}

@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts, radius_against_samples
-from smoothcert.report.vega import label_places, spec
+from smoothcert.report.vega import spec
 
 
 def test_a_specification_is_plain_json_with_every_mark(iss_run, fixed_run):
@@ -50,16 +50,3 @@ def test_several_lines_of_one_run_stay_separate():
     ]
     assert [row["line"] for row in group["data"]["values"]] == [0, 0, 1, 1]
     assert group["layer"][0]["encoding"]["detail"] == {"field": "line"}
-
-
-def test_labels_stand_beside_their_lines_and_not_on_each_other():
-    x = np.array([1.0, 2.0])
-    lines = tuple(
-        Line("", x, np.array([1.0, end]), label=f"to {end}") for end in (0.5, 0.99, 1.0, 0.995)
-    )
-    places = label_places(Chart("ends", "Ends", (), Axis("x"), Axis("y", "percent"), lines))
-    assert [line.label for line, _ in places] == ["to 1.0", "to 0.995", "to 0.99", "to 0.5"]
-    heights = np.array([place for _, place in places])
-    assert heights[0] == 1.0
-    assert heights[3] == 0.5
-    assert np.all(-np.diff(heights) >= 0.03)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.refusals import refused
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific
-from smoothcert._answers import same_answers
 from smoothcert._registry import describe
+from smoothcert.plans.votes import same_answers
 from smoothcert.runs.manifest import Manifest, compact_ids, expand_ids
 
 MANIFEST = Manifest(

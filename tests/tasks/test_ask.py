@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_gets_its_answer(run):
 
 
 def test_a_run_in_use_gets_its_answer_and_no_ledger(run):
-    from smoothcert.runs.writer import locked_journal
+    from smoothcert.runs.run import locked_journal
 
     code = (
         "import smoothcert as sc, sys; from smoothcert.runs.questions import question_of;"
@@ -277,7 +277,7 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, groups=LEVELS)
     with refused("only-for-levels"):
         ask(run, top=2, radii=[0.5])
-    with refused("unknown-class-name", name="cat"):
+    with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
 
 
@@ -294,7 +294,7 @@ def test_groups_are_read_from_a_file_with_names_numbers_and_ranges(tmp_path):
     for text, code in [
         ("[a]\nx = [0, 1]\ny = [1]", "class-in-two-groups"),
         ("[a]\nx = [0, 1]\n[b]\ny = [1, 2]", "levels-not-nested"),
-        ("[a]\nx = [9]", "class-out-of-range"),
+        ("[a]\nx = [9]", "unknown-class"),
         ("[a]\nx = []", "no-members"),
         ("[a]", "not-a-level"),
         ("x = ", "unreadable-groups"),

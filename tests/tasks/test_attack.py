@@ -78,7 +78,10 @@ def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
     assert not len(found.broken)
     assert found.settings["by"] == "gradients, then votes"
     curve = certified_accuracy([sc.open_run(tmp_path / "run")]).layers[1]
-    assert (curve.label, curve.y[-1]) == ("attacked", 0)  # the chart shows the largest change, too
+    assert (curve.series, curve.y[-1]) == (
+        "run, attacked",
+        0,
+    )  # the chart shows the largest change, too
 
 
 def test_radii_that_are_too_large_are_broken(tmp_path):
@@ -271,9 +274,9 @@ def test_table_and_chart_show_both_sides(tmp_path):
     row = dict(zip(shown.titles, (cell.text for cell in shown.cells[0]), strict=True))
     assert (row["attacked 0.25"], row["attacked 0.5"]) == ("100.0% of 2", "50.0% of 2")
     chart = certified_accuracy([sc.open_run(tmp_path / "run")])
-    [attacked] = [line for line in chart.layers if line.label == "attacked"]
+    [attacked] = [line for line in chart.layers if line.series == "run, attacked"]
     assert attacked.y[np.searchsorted(attacked.x, 0.5)] == 0.5
-    assert "attacks on 2 inputs" in chart.caption
+    assert "what attacks left unbroken" in chart.caption
 
 
 def test_all_radii_that_the_plan_decides_are_shown(tmp_path):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from smoothcert import _check
 from smoothcert.data import images
-from smoothcert.data.arrays import ArrayDataset, load_npz
-from smoothcert.data.base import Dataset
-from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
+from smoothcert.data.base import ArrayDataset, Dataset, load_npz
+from smoothcert.errors import InvalidInput, did_you_mean, number_of
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
@@ -36,11 +36,13 @@ _NOT_DOWNLOADED = {"hf": "NAME", "imagenet": "DIR", "resized": "224:DATA"}
 
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
-    """The data set that the caller names or has, as `certify` takes it."""
+    """The data set that the caller names or has, as `certify` takes it.
+
+    A tuple of two is data and labels.
+    """
     from smoothcert.data.coerce import as_dataset  # which imports torch
 
-    is_pair = isinstance(data, tuple) and len(data) == 2
-    if labels is None and is_pair and isinstance(data[0], (str, Path)):
+    if labels is None and isinstance(data, tuple) and len(data) == 2:
         data, labels = data
     if not isinstance(data, (str, Path)):
         return as_dataset(data, labels)
@@ -156,9 +158,9 @@ def select_ids(
     else:
         raise InvalidInput(
             "skip-and-ids",
-            "{skip} and {ids} exclude one another: give one of them",
-            skip=setting("skip", skip),
-            ids=setting("ids", ids),
+            "`skip={skip}` and `ids={ids}` exclude one another: give one of them",
+            skip=skip,
+            ids=ids,
         )
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
@@ -172,8 +174,8 @@ def select_ids(
     if parts > len(chosen):
         raise InvalidInput(
             "too-many-shards",
-            "{shard}: {inputs} cannot be cut into {parts} parts",
-            shard=setting("shard", f"{part}/{parts}"),
+            "`shard={shard}`: {inputs} cannot be cut into {parts} parts",
+            shard=f"{part}/{parts}",
             inputs=number_of(len(chosen), "input"),
             parts=parts,
         )
@@ -182,8 +184,17 @@ def select_ids(
 
 def _listed(ids: str | Sequence[int], count: int) -> list[int]:
     """The ids that the caller lists, each once."""
-    numbers = _parse(ids, count) if isinstance(ids, str) else _check.ids(ids, count=count)
-    for id in numbers:
+    listed: list[Sequence[int]]
+    if not isinstance(ids, str):
+        listed = [_check.ids(ids, count=count)]
+    else:
+        listed = [_check.span(part) for part in ids.split(",")]
+        if not all(listed):
+            raise InvalidInput(
+                "not-ids", "ids must be numbers and ranges like 0,5,10-20, got {ids!r}", ids=ids
+            )
+    chosen: dict[int, None] = {}
+    for id in chain.from_iterable(listed):
         if id >= count:
             raise InvalidInput(
                 "id-out-of-range",
@@ -191,7 +202,8 @@ def _listed(ids: str | Sequence[int], count: int) -> list[int]:
                 id=id,
                 last=count - 1,
             )
-    return list(dict.fromkeys(numbers))
+        chosen[id] = None
+    return list(chosen)
 
 
 def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
@@ -206,23 +218,7 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise InvalidInput(
             "not-shard",
-            "{shard} must be a part and the number of parts, from 1/16 to 16/16",
-            shard=setting("shard", shard),
+            "`shard={shard}` must be a part and the number of parts, from 1/16 to 16/16",
+            shard=shard,
         )
     return int(match[1]), int(match[2])
-
-
-def _parse(text: str, count: int) -> list[int]:
-    """The ids in a text like "0,5,10-20"."""
-    ids: list[int] = []
-    for entry in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", entry)
-        if match is None or int(match[1]) > int(match[2] or match[1]):
-            raise InvalidInput(
-                "not-ids", "ids must be numbers and ranges like 0,5,10-20, got {ids!r}", ids=text
-            )
-        first = int(match[1])
-        last = int(match[2] or first)
-        # A long range stops after the first id outside of the data. The caller refuses that id.
-        ids.extend(range(first, max(min(last, count), first) + 1))
-    return ids

@@ -14,7 +14,6 @@ classes, by name or by number:
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from smoothcert.errors import InvalidInput, did_you_mean, setting
+from smoothcert import _check
+from smoothcert.errors import InvalidInput, did_you_mean
 from smoothcert.plans.groups import Groups
 
 GroupsSource: TypeAlias = str | Path | Mapping[str, Any]
 """A file, as in "groups.toml" or "groups.toml:kind", or what such a file holds."""
-
-_RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
 
 
 def read_levels(
@@ -66,12 +64,11 @@ def read_level(source: GroupsSource, classes: int, class_names: Sequence[str] | 
     if len(levels) > 1:
         raise InvalidInput(
             "several-levels",
-            "{source} has the levels {titles}: choose one, as in {example}, or ask a run "
-            "about all of them with {finest}",
+            "{source} has the levels {titles}: choose one, as in {example}, or ask a run about "
+            "all of them with `finest=True`",
             source=source,
             titles=", ".join(level.title for level in levels),
             example=f"{source}:{levels[0].title}",
-            finest=setting("finest", True),
         )
     return levels[0]
 
@@ -145,35 +142,22 @@ def _members(
     known = {name: c for c, name in enumerate(class_names or ())}
     chosen: list[int] = []
     for member in map(str, listed):
-        span = _RANGE.fullmatch(member)
-        if member.strip() in known:
-            chosen.append(known[member.strip()])
-        elif span is not None:
-            chosen += range(int(span[1]), int(span[2] or span[1]) + 1)
-        else:
-            raise _unknown_class(member.strip(), known, which)
-    if max(chosen) >= classes:
-        raise InvalidInput(
-            "class-out-of-range",
-            "{which} has class {number}, but there are only the classes 0 to {last}",
-            which=which,
-            number=max(chosen),
-            last=classes - 1,
-        )
+        name = member.strip()
+        span = [known[name]] if name in known else _check.span(name)
+        if not span or span[-1] >= classes:
+            hint = did_you_mean(name, known)
+            if not known:
+                hint = ", and the names of the classes are not known"
+            raise InvalidInput(
+                "unknown-class",
+                "{which}: there is no class {name!r} among the classes 0 to {last}{hint}",
+                which=which,
+                name=name,
+                last=classes - 1,
+                hint=hint,
+            )
+        chosen += span
     return chosen
-
-
-def _unknown_class(name: str, known: Mapping[str, int], which: str) -> InvalidInput:
-    hint = did_you_mean(name, known)
-    if not known:
-        hint = ": the names of the classes are not known, so give numbers"
-    return InvalidInput(
-        "unknown-class-name",
-        "{which}: there is no class {name!r}{hint}",
-        which=which,
-        name=name,
-        hint=hint,
-    )
 
 
 def _check_nested(coarse: Groups, fine: Groups, where: str) -> None:

@@ -35,8 +35,6 @@ class HuggingFaceDataset(PictureDataset):
                 name=name,
                 columns=", ".join(table.features),
             )
-        if not len(table):
-            raise InvalidInput("no-data", "{name} is empty", name=name)
         self._images = table.select_columns(images[0])
         self._column = images[0]
         self.class_names: tuple[str, ...] | None = None
@@ -48,16 +46,8 @@ class HuggingFaceDataset(PictureDataset):
         self.fingerprint = str(table._fingerprint)
         self._settle_shape()
 
-    def picture(self, index: int) -> Any:
-        try:
-            return self._images[index][self._column]
-        except OSError as error:
-            raise InvalidInput(
-                "unreadable-image",
-                "{where} cannot be read: {error}",
-                where=self.where(index),
-                error=str(error),
-            ) from None
+    def opened(self, index: int) -> Any:
+        return self._images[index][self._column]
 
 
 def load(place: str, *, train: bool) -> HuggingFaceDataset:

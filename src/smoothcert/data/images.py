@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from PIL import Image
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import NumpyDataset, hashed_inputs, read_first
-from smoothcert.errors import InvalidInput, either, number_of, warn
+from smoothcert.errors import InvalidInput, warn
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 Shape: TypeAlias = tuple[int, ...]
@@ -46,22 +46,33 @@ class PictureDataset(NumpyDataset):
     levels = 255  # see `ArrayDataset.levels`
     _shape: Shape | None = None
 
-    def picture(self, index: int) -> Image.Image:
-        """A picture of any size."""
+    def opened(self, index: int) -> Image.Image:
+        """A picture of any size. It may raise any error that PIL has for a damaged one."""
         raise NotImplementedError
 
     def where(self, index: int) -> object:
         """The place of a picture, for messages."""
         return f"image {index} of {self.name}"
 
+    def picture(self, index: int) -> Image.Image:
+        """A picture of any size, in grey or colour."""
+        try:
+            image = self.opened(index)
+        except _UNREADABLE as error:
+            raise InvalidInput(
+                "unreadable-image",
+                "{where} cannot be read as an image: {error}",
+                where=self.where(index),
+                error=str(error),
+            ) from None
+        return grey_or_colour(image, where=self.where(index))
+
     def stored(self, index: int) -> NDArray[np.uint8]:
-        where = self.where(index)
-        pixels = to_pixels(self.picture(index), where=where)
+        pixels = pixels_of(self.picture(index))
         if self._shape is None:
             return pixels
-        _check_fits(pixels.shape, self._shape, where=where)
-        channels = self._shape[0]
-        return pixels if len(pixels) == channels else np.repeat(pixels, channels, axis=0)
+        _check_fits(pixels.shape, self._shape, where=self.where(index))
+        return np.broadcast_to(pixels, self._shape)
 
     def _settle_shape(self) -> None:
         """Take the shape of the first picture that can be read."""
@@ -98,22 +109,24 @@ class ImageFolder(PictureDataset):
         """The classes of the training part, if they are others than those of this part."""
         folders, self._files = _list(self.folder)
         self.labels = np.full(len(self._files), NO_CLASS, np.int64)
-        if folders is not None:
-            training = None if train else _training_classes(place)
-            self._set_classes(folders, training or folders)
+        if folders:
+            training = place / "train"
+            has_training = self.folder != place and training.is_dir()
+            classes = _folders(training) if has_training else ()
+            self._set_classes(folders, classes or folders)
         self._settle_shape()
 
     def _set_classes(self, folders: tuple[str, ...], classes: tuple[str, ...]) -> None:
         """Number the classes, and label the files in their folders."""
-        unknown = set(folders) - set(classes)
-        if unknown:
-            raise InvalidInput(
-                "class-not-in-training",
-                "{folder} has the class {name}, which the training part does not have",
-                folder=self.folder,
-                name=min(unknown),
-            )
         numbers = _class_numbers(classes)
+        for name in folders:
+            if name not in numbers:
+                raise InvalidInput(
+                    "class-not-in-training",
+                    "{folder} has the class {name}, which the training part does not have",
+                    folder=self.folder,
+                    name=name,
+                )
         if list(numbers.values()) == list(range(len(numbers))):
             self.class_names = tuple(numbers)
         self.labels = np.array([numbers[file.parent.name] for file in self._files], np.int64)
@@ -123,18 +136,9 @@ class ImageFolder(PictureDataset):
     def where(self, index: int) -> Path:
         return self._files[index]
 
-    def picture(self, index: int) -> Image.Image:
-        file = self._files[index]
-        try:
-            with Image.open(file) as image:
-                image.load()
-        except _UNREADABLE as error:
-            raise InvalidInput(
-                "unreadable-image",
-                "{where} cannot be read as an image: {error}",
-                where=file,
-                error=str(error),
-            ) from None
+    def opened(self, index: int) -> Image.Image:
+        with Image.open(self._files[index]) as image:
+            image.load()
         return image if self._prepare is None else self._prepare(image.convert("RGB"))
 
     def check_shapes(self, ids: Sequence[int]) -> None:
@@ -167,11 +171,8 @@ class ImageFolder(PictureDataset):
         return digest.hexdigest()
 
 
-def to_pixels(image: Image.Image, *, where: object) -> NDArray[np.uint8]:
-    """The pixels of an image as bytes, of shape (channels, height, width).
-
-    A grey image has one channel, every other image three.
-    """
+def grey_or_colour(image: Image.Image, *, where: object) -> Image.Image:
+    """An image with one channel if it is grey, else with three, of 8 bits each."""
     if image.mode[0] in "IF":
         raise InvalidInput(
             "more-than-8-bits",
@@ -179,25 +180,12 @@ def to_pixels(image: Image.Image, *, where: object) -> NDArray[np.uint8]:
             where=where,
             mode=image.mode,
         )
-    channels = _channels(image)
-    pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
-    return pixels.reshape(image.height, image.width, channels).transpose(2, 0, 1)
+    return image.convert("L" if _channels(image) == 1 else "RGB")
 
 
-def picture_of(data: NumpyDataset, index: int, *, where: str) -> Image.Image:
-    """An input as an image in grey or colour. The images of some data sets have several sizes."""
-    if isinstance(data, PictureDataset):
-        pixels: NDArray[Any] = to_pixels(data.picture(index), where=where)
-    else:
-        pixels = data.stored(index)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
-        raise InvalidInput(
-            "not-pictures",
-            "{where} is no 8-bit picture in grey or colour, and only these can be resized",
-            where=where,
-        )
-    last = pixels.transpose(1, 2, 0)
-    return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
+def pixels_of(image: Image.Image) -> NDArray[np.uint8]:
+    """The pixels of an image in grey or colour, of shape (channels, height, width)."""
+    return np.array(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
 
 
 def _channels(image: Image.Image) -> int:
@@ -206,26 +194,16 @@ def _channels(image: Image.Image) -> int:
 
 def _check_fits(shape: Shape, first: Shape, *, where: object) -> None:
     """Refuse an image that cannot get the shape of the first one. A grey image becomes coloured."""
-    same_size = shape[1:] == first[1:]
-    if same_size and shape[0] <= first[0]:
-        return
-    resized = either('data="resized:224:DATA"', "--input-size 224")
-    advice = f"{resized} brings all of them to one size, before the noise"
-    if same_size:
-        advice = "save all images in grey, or the first one in colour"
-    raise InvalidInput(
-        "other-image-size",
-        "{where} is {size}, but the first image is {first}: {advice}",
-        where=where,
-        size=_describe(shape),
-        first=_describe(first),
-        advice=advice,
-    )
-
-
-def _describe(shape: Shape) -> str:
-    channels, height, width = shape
-    return f"{width}x{height} with {number_of(channels, 'channel')}"
+    if shape[1:] != first[1:] or shape[0] > first[0]:
+        raise InvalidInput(
+            "other-image-size",
+            "{where} has (channels, height, width) {shape}, but the first image has {first}: save "
+            'all in grey or in colour; `data="resized:224:DATA"|--input-size 224` brings them to '
+            "one size, before the noise",
+            where=where,
+            shape=shape,
+            first=first,
+        )
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:
@@ -246,18 +224,16 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
 
 def load_imagenet(place: str, *, train: bool) -> ImageFolder:
     """The validation folder of ImageNet, resized and cropped as for published certificates."""
-    if not Path(place).is_dir():
+    folder = Path(place)
+    has_classes = folder.is_dir() and _folders(_part(folder, train=train))
+    if not has_classes:
         raise InvalidInput(
-            "no-imagenet", "no ImageNet at {place}: {download}", place=place, download=_DOWNLOAD
-        )
-    dataset = ImageFolder(Path(place), train=train, name="imagenet", prepare=resize_and_crop)
-    if dataset.labels[0] == NO_CLASS:
-        raise InvalidInput(
-            "no-class-folders",
-            "{folder} holds images but no class folders: {download}",
-            folder=dataset.folder,
+            "no-imagenet",
+            "no class folders of ImageNet in {place}: {download}",
+            place=place,
             download=_DOWNLOAD,
         )
+    dataset = ImageFolder(folder, train=train, name="imagenet", prepare=resize_and_crop)
     if dataset.class_names is not None and len(dataset.class_names) != _IMAGENET_CLASSES:
         warn(
             f"{dataset.folder} has {len(dataset.class_names)} class folders, not "
@@ -274,17 +250,6 @@ def resize_and_crop(image: Image.Image) -> Image.Image:
     top = round((height - _CROP) / 2)
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     return resized.crop((left, top, left + _CROP, top + _CROP))
-
-
-def _training_classes(folder: Path) -> tuple[str, ...] | None:
-    """The classes of the training part, which number those of the test part.
-
-    None if there is no training part.
-    """
-    training = folder / "train"
-    if not training.is_dir() or _part(folder, train=False) == folder:
-        return None
-    return tuple(sorted(path.name for path in _visible(training) if path.is_dir())) or None
 
 
 def _part(folder: Path, *, train: bool) -> Path:
@@ -306,10 +271,10 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path]]:
-    """The names of the class folders, None if there are none, and the files."""
+def _list(folder: Path) -> tuple[tuple[str, ...], list[Path]]:
+    """The names of the class folders, if there are any, and the files."""
     images = _images(folder)
-    per_class = {path.name: _images(path) for path in sorted(_visible(folder)) if path.is_dir()}
+    per_class = {name: _images(folder / name) for name in _folders(folder)}
     empty = [name for name, files in per_class.items() if not files]
     if bool(images) == bool(per_class) or empty:
         raise InvalidInput(
@@ -321,9 +286,12 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path]]:
             subfolders=len(per_class),
             empty=f", and {empty[0]} holds no images" if empty else "",
         )
-    if images:
-        return None, images
-    return tuple(per_class), [file for files in per_class.values() for file in files]
+    return tuple(per_class), images or [file for files in per_class.values() for file in files]
+
+
+def _folders(folder: Path) -> tuple[str, ...]:
+    """The names of the subfolders, in order."""
+    return tuple(sorted(path.name for path in _visible(folder) if path.is_dir()))
 
 
 def _images(folder: Path) -> list[Path]:

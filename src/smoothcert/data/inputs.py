@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert.data.arrays import to_floats
-from smoothcert.data.images import to_pixels
+from smoothcert.data.base import to_floats
+from smoothcert.data.images import grey_or_colour, pixels_of
 from smoothcert.errors import InvalidInput
 
 
@@ -26,14 +26,8 @@ def as_input(x: Any) -> Tensor:
     tensor([0.0000, 0.2000, 1.0000])
     """
     if isinstance(x, Image.Image):
-        x = np.ascontiguousarray(to_pixels(x, where="the input"))
-    array = as_array(x)
-    if not hasattr(x, "dtype"):
-        with np.errstate(over="ignore"):
-            rounded = array.astype(np.float32)
-        if np.array_equal(rounded, array):
-            array = rounded
-    return torch.from_numpy(to_floats(array))
+        x = pixels_of(grey_or_colour(x, where="the input"))
+    return torch.from_numpy(to_floats(as_array(x), has_format=hasattr(x, "dtype")))
 
 
 def is_numbers(x: Any) -> bool:
@@ -56,11 +50,10 @@ def as_array(x: Any) -> NDArray[np.generic]:
             "an input must be an array of numbers, got nested lists of different lengths",
         ) from None
     if array.dtype.kind not in "biuf":
-        is_array = isinstance(x, np.ndarray)
         raise InvalidInput(
             "not-numbers",
             "an input must be an array of numbers, got {kind}",
-            kind=f"an array of {array.dtype}" if is_array else type(x).__name__,
+            kind=f"an array of {array.dtype}" if isinstance(x, np.ndarray) else type(x).__name__,
         )
     return array
 

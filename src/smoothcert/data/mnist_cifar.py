@@ -9,7 +9,8 @@ import gzip
 import os
 import pickle
 import tarfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.error import URLError
@@ -17,7 +18,7 @@ from urllib.error import URLError
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.arrays import ArrayDataset, load_npz
+from smoothcert.data.base import ArrayDataset, load_npz
 from smoothcert.errors import InvalidInput, first_line, needs
 
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
@@ -70,28 +71,16 @@ def load_cifar10(place: str | None, *, train: bool) -> ArrayDataset:
     """CIFAR-10 (Krizhevsky 2009), the python version or the binary version."""
     place = place or downloaded("cifar10")
     names = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
-    folder, suffix = _find_cifar10(place, names[0])
+    places = [Path(place, part) for part in ("", "cifar-10-batches-py", "cifar-10-batches-bin")]
+    versions = [(folder, suffix) for folder in places for suffix in ("", ".bin")]
+    there = [(folder, end) for folder, end in versions if (folder / f"{names[0]}{end}").is_file()]
+    folder, suffix = (there or versions)[0]
     files = _require(folder, [name + suffix for name in names], _DOWNLOAD_CIFAR10)
     read = _read_binary if suffix else _read_python
     batches = [read(file) for file in files]
     images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
     labels = np.concatenate([labels for _, labels in batches])
     return ArrayDataset(images, labels, name="cifar10", class_names=_OBJECTS)
-
-
-def _find_cifar10(place: str, name: str) -> tuple[Path, str]:
-    """The folder that holds a batch, and the suffix of its files: "" or ".bin"."""
-    for subfolder in ("", "cifar-10-batches-py", "cifar-10-batches-bin"):
-        for suffix in ("", ".bin"):
-            if Path(place, subfolder, name + suffix).is_file():
-                return Path(place, subfolder), suffix
-    raise InvalidInput(
-        "no-cifar10",
-        "no CIFAR-10 at {place} (looked for {name} and {name}.bin): {download}",
-        place=place,
-        name=name,
-        download=_DOWNLOAD_CIFAR10,
-    )
 
 
 def downloaded(name: str) -> str:
@@ -161,52 +150,49 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     The file consists of two zeros, the type 8, the number of axes, the length of each axis as a
     big-endian integer, and the data.
     """
-    try:
+    with _reading(path, _DOWNLOAD):
         content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(path, f"it cannot be read as a gzip file ({error})", _DOWNLOAD) from None
-    if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
-        raise _damaged(path, "it is not an IDX file of bytes", _DOWNLOAD)
-    shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if values.size != shape.prod():
-        raise _damaged(path, f"it holds {values.size} of {shape.prod()} bytes", _DOWNLOAD)
-    return values.reshape(tuple(shape))
+        if content[:3] != b"\0\0\x08":
+            raise ValueError("it is not an IDX file of bytes")
+        shape = np.frombuffer(content, ">u4", count=content[3], offset=4).tolist()
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
 def _read_binary(file: Path) -> _Batch:
     """Read records of one byte for the label and 3,072 bytes for the pixels."""
-    content = np.fromfile(file, np.uint8)
-    if not content.size or content.size % (1 + _PIXELS):
-        reason = f"{content.size} bytes are not a multiple of an image"
-        raise _damaged(file, reason, _DOWNLOAD_CIFAR10)
-    records = content.reshape(-1, 1 + _PIXELS)
+    with _reading(file, _DOWNLOAD_CIFAR10):
+        records = np.fromfile(file, np.uint8).reshape(-1, 1 + _PIXELS)
+        if not len(records):
+            raise ValueError("it is empty")
     return records[:, 1:], records[:, 0]
 
 
 def _read_python(file: Path) -> _Batch:
     """Read a dictionary with `data` and `labels` that Python 2 pickled."""
-    try:
-        with file.open("rb") as opened:
-            content = _ArraysOnly(opened, encoding="bytes").load()
+    with _reading(file, _DOWNLOAD_CIFAR10), file.open("rb") as opened:
+        content = _ArraysOnly(opened, encoding="bytes").load()
         images = content[b"data"]
         labels = np.asarray(content[b"labels"], np.int64)
         if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
-            raise ValueError(f"data of shape {images.shape}")
-    except Exception as error:  # a damaged pickle can raise any error
-        reason = f"it is not a batch of CIFAR-10 ({error!r})"
-        raise _damaged(file, reason, _DOWNLOAD_CIFAR10) from None
+            raise ValueError(f"it has data of shape {images.shape}")
     return images, labels
 
 
-def _damaged(path: Path, reason: str, download: str) -> InvalidInput:
-    return InvalidInput(
-        "damaged-file",
-        "{path} is damaged: {reason}: {download}",
-        path=path,
-        reason=reason,
-        download=download,
-    )
+@contextmanager
+def _reading(path: Path, download: str) -> Iterator[None]:
+    """In this context, an error in the content of a file says that it is damaged."""
+    try:
+        yield
+    except PermissionError:
+        raise
+    except Exception as error:  # a damaged pickle can raise any error
+        raise InvalidInput(
+            "damaged-file",
+            "{path} is damaged ({reason}): {download}",
+            path=path,
+            reason=first_line(error),
+            download=download,
+        ) from None
 
 
 class _ArraysOnly(pickle.Unpickler):

@@ -7,16 +7,15 @@ Sigma and radii are about the resized picture. To keep those of the given pictur
 from __future__ import annotations
 
 import hashlib
-import re
 from functools import cached_property
 
+import numpy as np
 from PIL import Image, ImageOps
 
+from smoothcert import _check
 from smoothcert.data.base import NumpyDataset
-from smoothcert.data.images import PictureDataset, picture_of
+from smoothcert.data.images import PictureDataset
 from smoothcert.errors import InvalidInput
-
-_SIZE = re.compile(r"([1-9]\d*)(?:x([1-9]\d*))?")
 
 
 class ResizedDataset(PictureDataset):
@@ -28,17 +27,8 @@ class ResizedDataset(PictureDataset):
     """
 
     def __init__(self, data: NumpyDataset, size: str) -> None:
-        match = _SIZE.fullmatch(size)
-        if match is None:
-            raise InvalidInput(
-                "not-a-size",
-                "the size of the pictures must be 224, or 224x160 for height and width, got "
-                "{size!r}",
-                size=size,
-            )
         self._data = data
-        self._height = int(match[1])
-        self._width = int(match[2] or match[1])
+        self._height, self._width = _check.size("the size of the pictures", size)
         self.name = f"{data.name} at {self._height}x{self._width}"
         self.labels = data.labels
         self.class_names = data.class_names
@@ -48,9 +38,21 @@ class ResizedDataset(PictureDataset):
         return f"input {index} of {self._data.name}"
 
     def picture(self, index: int) -> Image.Image:
-        picture = picture_of(self._data, index, where=self.where(index))
         size = (self._width, self._height)
-        return ImageOps.fit(picture, size, Image.Resampling.BILINEAR)
+        return ImageOps.fit(self._given(index), size, Image.Resampling.BILINEAR)
+
+    def _given(self, index: int) -> Image.Image:
+        """The picture as it is given, with a size of its own."""
+        if isinstance(self._data, PictureDataset):
+            return self._data.picture(index)
+        pixels = self._data.stored(index)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
+            raise InvalidInput(
+                "not-pictures",
+                "{where} is no 8-bit picture in grey or colour, and only these can be resized",
+                where=self.where(index),
+            )
+        return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
     @cached_property
     def fingerprint(self) -> str:

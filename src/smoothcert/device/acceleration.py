@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from torch import Tensor, nn
 
 from smoothcert._agreement import Outputs
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import SetupClock, say_nothing
+from smoothcert.device.runtime import Runtime, SetupClock, say_nothing
 from smoothcert.noises import Draw
 
 _KERNELS = "smoothcert.kernels"

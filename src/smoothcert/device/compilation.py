@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import Outputs, differing_labels
-from smoothcert.device.setup import is_out_of_memory
+from smoothcert.device.runtime import is_out_of_memory
 from smoothcert.errors import ModelFailed
 
 log = logging.getLogger(__name__)

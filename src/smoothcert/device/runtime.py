@@ -2,11 +2,16 @@
 
 A certificate is about the classifier as it was run, so these settings are part of what is
 certified. They are resolved once, recorded in the manifest, and the same for every batch of a run.
-This module also makes batches and modules in these formats.
+This module also makes batches and modules in these formats, and has what the steps before a run
+share: messages, seconds, and memory.
 """
 
 from __future__ import annotations
 
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
@@ -15,7 +20,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._agreement import Outputs
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Network, copied
 from smoothcert.noises.base import Shape
 
@@ -23,6 +28,8 @@ Compile = Literal["none", "fast", "default", "max"]
 Compiled = Literal[Compile, "stages"]
 Device: TypeAlias = str | int | torch.device
 Dtype: TypeAlias = str | torch.dtype
+Say: TypeAlias = Callable[[str], None]
+"""A function that shows a message to the user."""
 
 CHECKED_ROWS = 8
 """The rows of all trials before the batch size is known, because libraries prepare their kernels
@@ -37,6 +44,12 @@ _BFLOAT16_CAPABILITY = (8, 0)
 """CUDA devices from this compute capability on have bfloat16 in hardware."""
 _BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_tile")
 """CPUs with one of these have bfloat16 in hardware."""
+# Constants of malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_KEPT_BLOCK_BYTES = 2**30
+_KEPT_HEAP_BYTES = 2**31 - 1
+_OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -92,9 +105,7 @@ class Runtime:
         if dtype == "float64" and device.startswith("mps"):
             raise InvalidInput(
                 "float64-on-mps",
-                "mps does not support float64: give {other_device} or {other_dtype}",
-                other_device=setting("device", "cpu"),
-                other_dtype=setting("dtype", "float32"),
+                "mps does not support float64: give `device=cpu` or `dtype=float32`",
             )
         return cls(
             device,
@@ -158,9 +169,9 @@ def settle_dtype(dtype: Dtype, module: Network) -> str:
         if dtype not in ("auto", fixed_dtype):
             raise InvalidInput(
                 "fixed-dtype",
-                "the model always computes in {dtype}: leave out {setting}",
+                "the model always computes in {dtype}: leave out `dtype={setting}`",
                 dtype=fixed_dtype,
-                setting=setting("dtype", dtype),
+                setting=dtype,
             )
         return str(fixed_dtype)
     if dtype != "auto":
@@ -347,3 +358,51 @@ def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
 class _Contiguous(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous()
+
+
+# Constants of malloc.h.
+def tune_process(device: torch.device) -> None:
+    """Make the C library keep freed memory for the next batch, if the device is a CPU.
+
+    By default, glibc returns large blocks to the operating system and requests them again, page by
+    page, for every layer of every batch. That takes up to half of the time of a small network.
+    """
+    if device.type != "cpu":
+        return
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries have no mallopt
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BLOCK_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_HEAP_BYTES)
+
+
+def say_nothing(message: str) -> None:
+    """Show no message."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error means that memory ran out.
+
+    torch has no error type for the memory of the host, and the compiler wraps errors in its own
+    type, so this function also reads the message.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    return any(message in str(error) for message in _OUT_OF_MEMORY_MESSAGES)
+
+
+class SetupClock:
+    """Adds up the seconds of the steps of a set-up, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the time in this block to a step."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -1,7 +1,5 @@
 """Executors run the sampler: in this process, on several devices, or on a Ray cluster."""
 
-from smoothcert.executors.base import Executor, Job, Status
-from smoothcert.executors.choose import choose_executor
-from smoothcert.executors.local import LocalExecutor
+from smoothcert.executors.base import Executor, Job, LocalExecutor, Status, choose_executor
 
 __all__ = ["Executor", "Job", "LocalExecutor", "Status", "choose_executor"]

@@ -1,4 +1,7 @@
-"""What an executor is: it takes a job and ids, and returns certificates as they finish."""
+"""What an executor is: it takes a job and ids, and returns certificates as they finish.
+
+The executor for this process and one device is here as well, and the choice of another one.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from pkgutil import resolve_name
 
 from smoothcert.data.base import Dataset
-from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, UnreadableInput
+from smoothcert.device.runtime import Device, Dtype, Runtime, Say
+from smoothcert.errors import InvalidInput, UnreadableInput, setting
 from smoothcert.plans import Certificate, Look, Plan, Rule
-from smoothcert.sampling.engine import Begun
-from smoothcert.smoothed import Subject
+from smoothcert.sampling.engine import Begun, Engine
+from smoothcert.smoothed import ReadySubject, Subject
+
+_PROCESSES = "smoothcert.executors.processes:ProcessExecutor"
+_RAY = "smoothcert.executors.ray:RayExecutor"
+"""Executors that are imported when a user chooses them. Ray is optional."""
 
 
 @dataclass(frozen=True)
@@ -133,3 +140,99 @@ class Executor(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class LocalExecutor(Executor):
+    """Certifies in this process, on one device.
+
+    Args:
+        ready: The subject of the job, if it is prepared already.
+    """
+
+    _job: Job
+    _ready: ReadySubject
+    _engine: Engine
+
+    def __init__(self, ready: ReadySubject | None = None) -> None:
+        self._ready_before = ready
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        self._ready = self._ready_before or job.subject.prepare(say)
+        self._job = job
+        self._engine = self._ready.engine(job.plan, seed=job.subject.seed)
+        return self._ready.runtime
+
+    def certify(
+        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
+    ) -> Iterator[list[Certificate]]:
+        engine = self.engine(plan, seed)
+        for certificate in engine.certify(self._job.read(id, engine.plan) for id in ids):
+            yield [certificate]
+
+    def status(self) -> Status:
+        engine = self._engine
+        return Status(
+            opened=engine.opened,
+            committed=engine.committed,
+            forwarded=engine.sampler.forwarded,
+            counted=engine.sampler.counted,
+            lowest=engine.lowest,
+            highest=engine.highest,
+        )
+
+    def engine(self, plan: Rule | None = None, seed: int | None = None) -> Engine:
+        """The engine for a plan and a key of the noise, where None stands for those of the job.
+
+        With the same key, it is the same engine.
+        """
+        plan = plan or self._job.plan
+        seed = self._job.subject.seed if seed is None else seed
+        if self._engine.sampler.counter.stream.seed != seed:
+            self._engine = self._ready.engine(plan, seed=seed)
+        self._engine.plan = plan
+        return self._engine
+
+
+def choose_executor(
+    name: str,
+    *,
+    devices: str | None = None,
+    address: str | None = None,
+    workers: int | str | None = None,
+    gpus_per_worker: float | None = None,
+) -> Executor:
+    """Make an executor by its name. A setting that belongs to another executor is an error.
+
+    Args:
+        name: local (this machine) or ray (a Ray cluster).
+        devices: local: the devices to use, one process on each, as in "cuda:0,cuda:1", or "all"
+            CUDA devices. Default: one device, in this process.
+        address: ray: the address of the cluster, "auto" or "HOST:PORT". Default: a new Ray instance
+            on this machine.
+        workers: ray: the number of workers, or "auto" for as many as the cluster has room for.
+            Default: "auto".
+        gpus_per_worker: ray: GPUs that each worker reserves. Default: 1 if the cluster has GPUs,
+            otherwise 0.
+    """
+    if name == "ray":
+        if devices is not None:
+            raise InvalidInput(
+                "not-for-ray",
+                "`devices={devices}` is for `executor=local`; Ray finds its devices itself",
+                devices=devices,
+            )
+        ray: Executor = resolve_name(_RAY)(address, workers or "auto", gpus_per_worker)
+        return ray
+    cluster = {"address": address, "workers": workers, "gpus_per_worker": gpus_per_worker}
+    only_ray = [setting(key, value) for key, value in cluster.items() if value is not None]
+    if only_ray:
+        raise InvalidInput(
+            "only-for-ray",
+            "{settings}: only for `executor=ray`; to use several devices of this machine, give "
+            "`devices=cuda:0,cuda:1`",
+            settings=", ".join(only_ray),
+        )
+    if devices is None:
+        return LocalExecutor()
+    processes: Executor = resolve_name(_PROCESSES)(devices)
+    return processes

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, SmoothcertError, setting, warn
+from smoothcert.device.runtime import Runtime, Say
+from smoothcert.errors import InvalidInput, SmoothcertError, warn
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
@@ -176,13 +175,11 @@ class PoolExecutor(Executor, Generic[Handle]):
             raise SmoothcertError(
                 "other-runtime",
                 "the worker on {place} would run the classifier in another way than the first "
-                "worker ({runtime}, not {first}), and a run cannot mix them: choose {compile} and "
-                "{batch} that work on all devices",
+                "worker ({runtime}, not {first}), and a run cannot mix them: choose `compile` and "
+                "`batch` that work on all devices",
                 place=ready.place,
                 runtime=ready.runtime,
                 first=self._runtime,
-                compile=setting("compile"),
-                batch=setting("batch"),
             )
 
     def _count_failed_start(self, error: str) -> None:

@@ -15,9 +15,8 @@ from threading import Thread
 
 import torch
 
-from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.device.runtime import Device, Dtype, Runtime, Say
+from smoothcert.errors import InvalidInput
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
@@ -41,9 +40,9 @@ class ProcessExecutor(PoolExecutor[Connection]):
         if device != "auto":
             raise InvalidInput(
                 "device-and-devices",
-                "give {device} or {devices}, not both",
-                device=setting("device", device),
-                devices=setting("devices", ",".join(self.devices)),
+                "give `device={device}` or `devices={devices}`, not both",
+                device=device,
+                devices=",".join(self.devices),
             )
         runtimes = [Runtime.resolve(name, dtype, compile, batch) for name in self.devices]
         return runtimes[0]  # the others were resolved to check that their devices exist
@@ -127,9 +126,8 @@ def _parse(devices: str) -> list[str]:
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(
             "devices-of-two-kinds",
-            "devices must be names of one kind, as in {example}, because the noise depends on the "
-            "kind, got {value}",
-            example=setting("devices", "cuda:0,cuda:1"),
+            "devices must be names of one kind, as in `devices=cuda:0,cuda:1`, because the noise "
+            "depends on the kind, got {value}",
             value=devices,
         )
     return names
@@ -140,8 +138,7 @@ def _all_cuda_devices() -> list[str]:
     if not names:
         raise InvalidInput(
             "no-cuda-device",
-            "there is no CUDA device here: name the devices, as in {example}",
-            example=setting("devices", "cpu,cpu"),
+            "there is no CUDA device here: name the devices, as in `devices=cpu,cpu`",
         )
     return names
 

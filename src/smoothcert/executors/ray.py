@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from smoothcert import _check
-from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, needs, setting
+from smoothcert.device.runtime import Device, Dtype, Runtime, Say
+from smoothcert.errors import InvalidInput, needs
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
@@ -65,8 +64,7 @@ class RayExecutor(PoolExecutor[Any]):
         if not has_gpus:
             raise InvalidInput(
                 "cluster-without-gpu",
-                "the Ray cluster has no GPU: give {setting} to compute on its CPUs",
-                setting=setting("gpus_per_worker", 0),
+                "the Ray cluster has no GPU: give `gpus_per_worker=0` to compute on its CPUs",
             )
         reserve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)
         resolve = reserve(lambda: Runtime.resolve(device, dtype, compile, batch))  # no methods

@@ -17,11 +17,9 @@ from typing import Self
 
 import torch
 
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import say_nothing
+from smoothcert.device.runtime import Runtime, say_nothing
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
-from smoothcert.executors.base import Job, Status
-from smoothcert.executors.local import LocalExecutor
+from smoothcert.executors.base import Job, LocalExecutor, Status
 from smoothcert.plans import Certificate, Rule
 from smoothcert.sampling.engine import Engine
 

@@ -17,8 +17,7 @@ from torch import fx, nn
 
 from smoothcert._agreement import OtherAnswers, Outputs, Reference
 from smoothcert.device.acceleration import Declined, KernelClassifier
-from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
-from smoothcert.device.setup import SetupClock
+from smoothcert.device.runtime import Runtime, SetupClock, blank, in_finer_format, noisy_images
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.layers import FUSED_DTYPES
@@ -26,8 +25,8 @@ from smoothcert.kernels.nvrtc import runs_kernels
 from smoothcert.kernels.resnet import match
 from smoothcert.kernels.stages import StageClassifier, StageEnsemble
 from smoothcert.kernels.tracing import trace
-from smoothcert.models.averages import Ensemble
 from smoothcert.models.base import copied
+from smoothcert.models.wrappers import Ensemble
 from smoothcert.noises import Draw
 
 __all__ = ["accelerate"]

@@ -7,6 +7,6 @@ add a source, write a function like that of `huggingface.py`, and add its prefix
 
 from smoothcert.models.base import Classifier, state_hash
 from smoothcert.models.load import load_classifier
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows
 
 __all__ = ["Classifier", "SeededRows", "load_classifier", "state_hash"]

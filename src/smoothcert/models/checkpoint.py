@@ -243,10 +243,8 @@ def _refused_pickle(path: Path, error: Exception) -> InvalidInput:
         return InvalidInput(
             "torchscript-file",
             "{path} is a TorchScript model: write a function that returns torch.jit.load(FILE), "
-            "and give it as {model} without {weights}",
+            "and give it as `model=file.py:function` without `weights`",
             path=path,
-            model=setting("model", "file.py:function"),
-            weights=setting("weights"),
         )
     return _damaged(path)
 

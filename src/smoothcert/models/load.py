@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._user_errors import import_users_module, user_errors
-from smoothcert.errors import InvalidInput, did_you_mean, setting
+from smoothcert.errors import InvalidInput, did_you_mean
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
-from smoothcert.models.averages import ensemble
 from smoothcert.models.base import (
     Classifier,
     Network,
@@ -31,7 +30,7 @@ from smoothcert.models.base import (
 )
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.outputs import answer, unfit
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows, ensemble
 
 _SOURCES = {
     "hf": "huggingface:load",
@@ -147,17 +146,16 @@ def _given_weights(weights: str | Path | None) -> Checkpoint | None:
     if str(weights).endswith(".onnx"):
         raise InvalidInput(
             "weights-are-a-model",
-            "{path} is a model with its weights: give it as {model}",
+            "{path} is a model with its weights: give it as `model={model}`",
             path=weights,
-            model=setting("model", f"onnx:{weights}"),
+            model=f"onnx:{weights}",
         )
     checkpoint = read_checkpoint(weights)
     if checkpoint.method == "denoiser":
         raise InvalidInput(
             "weights-of-denoiser",
-            "{path} holds a denoiser, not a classifier: give it as {denoiser}",
+            "{path} holds a denoiser, not a classifier: give it as `denoiser`",
             path=weights,
-            denoiser=setting("denoiser"),
         )
     return checkpoint
 
@@ -203,9 +201,8 @@ def _spec_of(checkpoint: Checkpoint | None) -> str:
         raise InvalidInput(
             "weights-name-code",
             "the weights are for {architecture}, and code that a file names is not executed: give "
-            "{model}",
+            "`model`",
             architecture=architecture,
-            model=setting("model"),
         )
     if ":" in architecture or bundled_name(architecture) in ARCHITECTURES:
         return architecture
@@ -245,10 +242,9 @@ def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
     if not by_sigma:
         raise InvalidInput(
             "no-bundled-weights",
-            "{model} comes without weights: give {file}, or {none} for an untrained network",
+            "{model} comes without weights: give `weights=FILE`, or `weights=none` for an "
+            "untrained network",
             model=name,
-            file=setting("weights", "FILE"),
-            none=setting("weights", "none"),
         )
     wanted = sigma or 0.0
     closest = min(sorted(by_sigma), key=lambda trained_sigma: abs(trained_sigma - wanted))
@@ -371,8 +367,7 @@ def _count_classes(model: Network, example: Tensor) -> int:
     if output.ndim == 1 and not output.is_floating_point():
         raise InvalidInput(
             "unknown-classes",
-            "the model returns labels, so the number of classes is unknown: give {classes}",
-            classes=setting("classes", "N"),
+            "the model returns labels, so the number of classes is unknown: give `classes=N`",
         )
     if output.ndim != 2:
         raise unfit(output, 1, "classes")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
+from smoothcert.errors import InvalidInput, MissingExtra, first_line
 from smoothcert.models.base import Classifier
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
@@ -96,9 +96,8 @@ def load(name: str, *, published: bool, classes: int | None) -> Classifier:
     if not published:
         raise InvalidInput(
             "own-weights",
-            "onnx:{file} contains its weights: leave out {weights}",
+            "onnx:{file} contains its weights: leave out `weights`",
             file=name,
-            weights=setting("weights"),
         )
     if not (find_spec("onnx") and find_spec("onnxruntime")):
         raise MissingExtra(f"onnx:{path}", "onnx")
@@ -132,8 +131,7 @@ def _open(path: Path, device: torch.device) -> Any:
     if device.type == "cuda" and cuda[0] not in session.get_providers():
         raise InvalidInput(
             "onnx-without-cuda",
-            "this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {device}",
-            device=setting("device", "cpu"),
+            "this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give `device=cpu`",
         )
     return session
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from smoothcert._agreement import Outputs, in_full_batch, repeats, with_other_neighbours
-from smoothcert._answers import Answer
 from smoothcert._user_errors import where_raised
 from smoothcert.errors import (
     InvalidInput,
@@ -32,9 +31,9 @@ from smoothcert.errors import (
     first_line,
     setting,
 )
-from smoothcert.models.base import Network, copied
-from smoothcert.models.logits import described, find_logits, other_task
-from smoothcert.models.seeded import SeededRows, unseeded
+from smoothcert.models.base import Network, copied, described, find_logits, other_task
+from smoothcert.models.wrappers import SeededRows, unseeded
+from smoothcert.plans.votes import Answer
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
@@ -195,9 +194,8 @@ def _check_layer(part: nn.Module, *, seeded: bool) -> None:
             "dynamic-quantization",
             "{layer} is quantized dynamically: it scales a batch by the largest value in it, so "
             "the answer for an input depends on the other rows; quantize statically, or give "
-            "{stochastic}, which classifies inputs one at a time",
+            "`stochastic=True`, which classifies inputs one at a time",
             layer=operation or kind.__name__,
-            stochastic=setting("stochastic", True),
         )
 
 
@@ -318,8 +316,7 @@ def _check_outputs(module: Network, classes: int, x: Tensor, output: Tensor) -> 
         raise InvalidInput(
             "answer-changes",
             "the model changes its answer for the same input (dropout or batch statistics?); call "
-            "model.eval() first, or give {stochastic} if it is random by design",
-            stochastic=setting("stochastic", True),
+            "model.eval() first, or give `stochastic=True` if it is random by design",
         )
 
 

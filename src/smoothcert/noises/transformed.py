@@ -114,9 +114,9 @@ class Transformed(Noise):
     def _no_radius(self) -> InvalidInput:
         return InvalidInput(
             "needs-walk",
-            "one probability proves no interval of {norm}: use {walk}",
+            "one probability proves no interval of {norm}: use `the plan Walk([...])|--method "
+            "walk`",
             norm=self.norm,
-            walk=either("the plan Walk([...])", "--method walk"),
         )
 
 

@@ -7,6 +7,7 @@ There is one file per plan, and one machine that follows all of them. To add one
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan, Proof
 from smoothcert.plans.base import Rule as Rule
+from smoothcert.plans.base import SingleDraw as SingleDraw
 from smoothcert.plans.betting_radii import BettingRadii
 from smoothcert.plans.certificate import Certificate
 from smoothcert.plans.combined import Combined
@@ -17,11 +18,9 @@ from smoothcert.plans.follow import Case as Case
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.input_specific import plan_or_default as plan_or_default
 from smoothcert.plans.price import Price
-from smoothcert.plans.rules import SingleDraw as SingleDraw
-from smoothcert.plans.tally import Tally
 from smoothcert.plans.two_stage import TwoStagePlan as TwoStagePlan
 from smoothcert.plans.votes import Cell as Cell
-from smoothcert.plans.votes import Look
+from smoothcert.plans.votes import Look, Tally
 from smoothcert.plans.votes import Votes as Votes
 from smoothcert.plans.walk import Walk
 

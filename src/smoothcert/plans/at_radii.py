@@ -30,8 +30,7 @@ from smoothcert.plans.betting_radii import BettingRadii
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.expected import Expected, without_rounding_errors
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import Look, Votes
+from smoothcert.plans.votes import Look, Tally, Votes
 from smoothcert.statistics.bounds import Array, Counts
 from smoothcert.statistics.group_sequential import (
     boundary,

@@ -25,15 +25,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert._registry import Recorded
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Votes
+from smoothcert.plans.votes import AS_IT_IS, Cell, Look, Tally, Votes
 
 if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
     from smoothcert.plans.expected import Expected
+
 
 _DERIVED = ("coverage", "p_value", "expected", "expected_samples", "basis", "adaptive", "primary")
 """What was derived for one rule. A subclass does not inherit it, because it may have another
@@ -321,9 +321,9 @@ def check_random(noise: Noise) -> None:
     if noise.outcomes is not None:
         raise InvalidInput(
             "not-random",
-            "{noise} is not random: use {exact}, which counts its {outcomes} outcomes",
+            "{noise} is not random: use `the plan Exact()|--method exact`, which counts its "
+            "{outcomes} outcomes",
             noise=noise,
-            exact=either("the plan Exact()", "--method exact"),
             outcomes=noise.outcomes,
         )
 
@@ -333,10 +333,9 @@ def check_top(plan: Rule, answers: int) -> None:
     if plan.top >= answers:
         raise InvalidInput(
             "top-too-large",
-            "every class is among the top {top} of {answers}: give a smaller {option}",
+            "every class is among the top {top} of {answers}: give a smaller `top`",
             top=plan.top,
             answers=answers,
-            option=setting("top"),
         )
 
 
@@ -344,3 +343,27 @@ def settle(config: Any, **values: Any) -> None:
     """Set fields of a frozen dataclass to their checked values."""
     for name, value in values.items():
         object.__setattr__(config, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleDraw(Rule):
+    """Draw once. The answer is the class with most votes.
+
+    Args:
+        samples: The samples of each input.
+    """
+
+    samples: int
+    name: ClassVar[str] = "single-draw"
+
+    def __str__(self) -> str:
+        return f"a single draw of {self.samples:,} samples"
+
+    def init(self, noise: Noise, chosen: Numbers = None) -> Tally:
+        return Tally(noise, pilot=0, chosen=chosen)
+
+    def request(self, state: Tally) -> int:
+        return 0 if state.look else self.samples
+
+    def answer(self, state: Tally) -> Any:
+        return state.chosen

@@ -47,8 +47,7 @@ from smoothcert.plans.base import Plan, Proof, check_random, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.follow import Case
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import Look, Votes
+from smoothcert.plans.votes import Look, Tally, Votes
 from smoothcert.statistics.betting import LOOKS, best_bet, fair_payoffs, tangents
 from smoothcert.statistics.bounds import Counts
 from smoothcert.statistics.e_process import Histories, begin_histories, outcome, update_histories

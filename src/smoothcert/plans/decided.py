@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothcert import _check
 from smoothcert._registry import LATER
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, check_random, settle
 from smoothcert.plans.follow import unanimous
@@ -53,8 +53,8 @@ class DecidingPlan(Plan):
         if self.known_labels and pilot:
             raise InvalidInput(
                 "needless-pilot",
-                "with known labels, deciding radii needs no pilot, got {given}",
-                given=setting("pilot", pilot),
+                "with known labels, deciding radii needs no pilot, got `pilot={pilot}`",
+                pilot=pilot,
             )
         give_up = _check.at_least("give_up", self.give_up, 0)
         if give_up >= 1:
@@ -99,22 +99,21 @@ class DecidingPlan(Plan):
                 raise InvalidInput(
                     "radius-never-proved",
                     "{noise} proves no radius above {largest:g}, whatever the number of samples, "
-                    "got {radius:g}: use smaller radii, or only show them with {other}",
+                    "got {radius:g}: use smaller radii, or only show them with "
+                    "`method=input-specific`",
                     noise=noise,
                     largest=min(float(noise.certified_radius(1.0)), radius),
                     radius=radius,
-                    other=setting("method", "input-specific"),
                 )
             raise InvalidInput(
                 "too-few-samples",
                 "a radius above {radius:g} can never be proved with {samples:,} samples at alpha "
                 "{alpha:g} under {noise}: use more samples or smaller radii, or only show them "
-                "with {other}",
+                "with `method=input-specific`",
                 radius=radius,
                 samples=self.samples,
                 alpha=self.alpha,
                 noise=noise,
-                other=setting("method", "input-specific"),
             )
         return self
 

@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert._registry import LATER
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import RIVALS
+from smoothcert.plans.votes import RIVALS, Tally
 from smoothcert.statistics.top_k import top_k_radius
 
 
@@ -63,17 +62,16 @@ class Exact(Plan):
             raise InvalidInput(
                 "too-many-outcomes",
                 "{noise} has too many outcomes to count: use a plan that samples, or a noise such "
-                "as {example}",
+                "as `Splitting(0.5, levels=255)|--noise splitting:0.5,255`",
                 noise=noise,
-                example=either("Splitting(0.5, levels=255)", "--noise splitting:0.5,255"),
             )
         if self.samples not in (0, noise.outcomes):
             raise InvalidInput(
                 "other-outcomes",
-                "{noise} has {outcomes} outcomes, got {given}: leave it out",
+                "{noise} has {outcomes} outcomes, got `samples={given}`: leave it out",
                 noise=noise,
                 outcomes=noise.outcomes,
-                given=setting("samples", self.samples),
+                given=self.samples,
             )
         return replace(self, samples=noise.outcomes)
 

@@ -50,10 +50,10 @@ def plan_from(settings: PlanSettings, *, budget: bool = False) -> Plan:
             owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
             raise InvalidInput(
                 "option-of-another-method",
-                "{given} is for {owners}: leave it out with {method}",
+                "{given} is for {owners}: leave it out with `method={method}`",
                 given=setting(name),
                 owners=" or ".join(setting("method", owner) for owner in owners),
-                method=setting("method", method),
+                method=method,
                 option=name,
             )
     parts = [_plan(name, cls, settings, budget=budget) for name, cls in chosen.items()]
@@ -93,9 +93,9 @@ def contradicts_protocol(protocol: str, given: str) -> InvalidInput:
     """The error for a setting that a protocol does not allow."""
     return InvalidInput(
         "contradicts-protocol",
-        "{given} contradicts {named}: leave out one of them",
+        "{given} contradicts `protocol={named}`: leave out one of them",
         given=given,
-        named=setting("protocol", protocol),
+        named=protocol,
         protocol=protocol,
     )
 

@@ -31,8 +31,8 @@ from smoothcert.plans.base import settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
 from smoothcert.plans.simulation import simulated_stops
-from smoothcert.plans.tally import Tally
 from smoothcert.plans.two_stage import TwoStagePlan
+from smoothcert.plans.votes import Tally
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import Array, Counts, smallest
 from smoothcert.statistics.group_sequential import growing_looks

@@ -17,7 +17,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Rule
 from smoothcert.plans.follow import check_within_limits, proved, whole_samples
 from smoothcert.plans.simulation import needed_probability
-from smoothcert.plans.tally import Tally
+from smoothcert.plans.votes import Tally
 from smoothcert.statistics.bounds import Array, likely
 from smoothcert.statistics.group_sequential import Group, merged
 

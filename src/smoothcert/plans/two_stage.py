@@ -27,13 +27,12 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert._registry import LATER, formerly
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
-from smoothcert.plans.tally import Tally
-from smoothcert.plans.votes import RIVALS, Look
+from smoothcert.plans.votes import RIVALS, Look, Tally
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import (
     Array,
@@ -144,9 +143,9 @@ class TwoStagePlan(Plan):
         if pilot and not needs_pilot and self.bound == "binary":
             raise InvalidInput(
                 "needless-pilot",
-                "with known labels, {plan} sampling has no pilot, got {given}",
+                "with known labels, {plan} sampling has no pilot, got `pilot={pilot}`",
                 plan=self.name,
-                given=setting("pilot", pilot),
+                pilot=pilot,
             )
         if pilot or not needs_pilot:
             return pilot

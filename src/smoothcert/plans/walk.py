@@ -191,8 +191,8 @@ class Walk(DecidingPlan):
         if not isinstance(noise, Transformed):
             raise InvalidInput(
                 "not-transformed",
-                "a walk needs a transformation, as in {example}, got {noise}",
-                example=either("Rotation(Gaussian(0.25))", "--transform rotation"),
+                "a walk needs a transformation, as in `Rotation(Gaussian(0.25))|--transform "
+                "rotation`, got {noise}",
                 noise=noise,
             )
         if self.radii[-1] > noise.largest:

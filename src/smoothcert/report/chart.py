@@ -40,7 +40,7 @@ class Layer:
     """What is drawn about one run.
 
     Args:
-        series: The run. Several layers may belong to one run.
+        series: The run, or what else its colour stands for. Several layers may share one.
         x: Positions.
         y: The values there.
         low: The lower ends of a band around the values.
@@ -63,13 +63,10 @@ class Line(Layer):
 
     Args:
         step: Whether each value holds from the previous x on. A decreasing curve then never shows
-            too much.
-        label: The name of a line that belongs to no run, such as a boundary; `series` is empty
-            then. The line is grey and has its name beside its right end.
+            too much. All lines of a chart agree in this.
     """
 
     step: bool = False
-    label: str = ""
 
 
 def histogram(series: str, edges: Values, y: Values) -> Line:
@@ -118,8 +115,3 @@ class Chart:
     y: Axis
     layers: tuple[Layer, ...]
     caption: str = ""
-
-    def extent(self, axis: Literal["x", "y"]) -> tuple[float, float]:
-        """The smallest and the largest value of all layers on an axis."""
-        values = np.concatenate([getattr(layer, axis) for layer in self.layers] or [np.zeros(1)])
-        return float(np.min(values)), float(np.max(values))

@@ -27,7 +27,7 @@ from smoothcert.report.wording import (
     stopped,
     when,
 )
-from smoothcert.runs.attacks import Attacks, read_attacks
+from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.questions import level_of
 from smoothcert.runs.results import Results, share_above_band
@@ -66,29 +66,21 @@ def certified_accuracy(runs: Sequence[Results]) -> Chart:
     labelled = [run for run in runs if run.labelled]
     largest = max((float(run.radius.max(initial=0)) for run in labelled), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
-    layers = []
-    attacked_inputs = []
-    for run in labelled:
-        layers.append(_accuracy_curve(run, grid))
-        attacks = read_attacks(run) if isinstance(run, Run) else None
-        if attacks is not None:
-            label = "attacked" if len(labelled) == 1 else f"{run.name}, attacked"
-            layers.append(_attacked_curve(attacks, label, grid[-1]))
-            attacked_inputs.append(len(attacks))
-    fewest = min(attacked_inputs, default=0)
+    layers = [_accuracy_curve(run, grid) for run in labelled]
+    attacked = [_attacked_curve(run, grid[-1]) for run in labelled if isinstance(run, Run)]
+    drawn = [line for line in attacked if line is not None]
     return Chart(
         "certified-accuracy",
         "Certified accuracy",
-        _names(runs),
+        (*_names(runs), *(line.series for line in drawn)),
         Axis(f"radius r{in_norm(runs)}"),
         Axis("certified accuracy", "percent"),
-        tuple(layers),
+        (*layers, *drawn),
         sentences(
             "The share of inputs whose answer is correct, where no "
             f"{promise(labelled)} can alter it.",
             _BANDS,
-            when(fewest > 0, f"Grey: what attacks on {fewest:,} inputs left unbroken."),
-            when(fewest > 0 and fewest == len(labelled[0]), "The truth lies between the curves."),
+            when(bool(drawn), "Attacked: what attacks left unbroken."),
             different_norms(runs),
             on_decided_radii("The curve is known only at the radii that were asked for", labelled),
         ),
@@ -103,11 +95,14 @@ def _accuracy_curve(run: Results, grid: Values) -> Line:
     return Line(run.name, radii, run.certified_accuracy(radii), low, high, step=True)
 
 
-def _attacked_curve(attacks: Attacks, label: str, end: float) -> Line:
+def _attacked_curve(run: Run, end: float) -> Line | None:
     """The share of inputs that attacks left unbroken, to the largest successful change or `end`."""
+    attacks = read_attacks(run)
+    if attacks is None:
+        return None
     successful = attacks.distance[np.isfinite(attacks.distance)]
     radii = np.linspace(0, np.max(successful, initial=end), 2 * _CURVE_POINTS)
-    return Line("", radii, attacks.attacked_accuracy(radii), label=label)
+    return Line(f"{run.name}, attacked", radii, attacks.attacked_accuracy(radii), step=True)
 
 
 def trade_off(runs: Sequence[Results]) -> Chart:
@@ -184,12 +179,12 @@ def _marks(run: Results, most: int) -> Points:
 
 def samples(runs: Sequence[Results]) -> Chart:
     """The distribution of samples over inputs."""
-    spent = {run.name: run.samples for run in runs if run.average_samples is not None}
-    low = min((int(values.min()) for values in spent.values()), default=1)
-    high = max((int(values.max()) for values in spent.values()), default=1)
-    # Where all inputs cost about the same, the axis still has some width.
-    room = 1.001 if high > 1.5 * low else 2.5
-    edges = np.geomspace(max(low, 1) / room, high * room, _BINS_OF_SAMPLES + 1)
+    spent = {
+        run.name: np.log(np.maximum(run.samples, 1))
+        for run in runs
+        if run.average_samples is not None
+    }
+    edges = np.histogram_bin_edges(np.concatenate([[], *spent.values()]), _BINS_OF_SAMPLES)
     return Chart(
         "samples",
         "Samples per input",
@@ -197,7 +192,7 @@ def samples(runs: Sequence[Results]) -> Chart:
         Axis("samples spent (log scale)", "count", log=True),
         Axis("share of inputs", "percent"),
         tuple(
-            histogram(name, edges, np.histogram(values, edges)[0] / len(values))
+            histogram(name, np.exp(edges), np.histogram(values, edges)[0] / len(values))
             for name, values in spent.items()
         ),
         "How many forward passes inputs needed.",
@@ -226,24 +221,13 @@ def probabilities(runs: Sequence[Results]) -> Chart:
         sentences(
             f"The share of inputs {'that are correct with' if labelled else 'with'} a share of "
             "votes above p. It hardly depends on the number of samples.",
-            _meaning_of_p(runs),
+            when(
+                not any(isinstance(run.noise, Transformed) for run in runs),
+                "With unlimited samples, these inputs would be certified at the radius that "
+                "belongs to p.",
+            ),
             _BANDS,
             stopped(runs),
-        ),
-    )
-
-
-def _meaning_of_p(runs: Sequence[Results]) -> str:
-    """What a share of votes tells about the radius; a walk shares it over many pictures."""
-    walks = [isinstance(run.noise, Transformed) for run in runs]
-    return sentences(
-        when(
-            not all(walks),
-            "With unlimited samples, these inputs would be certified at the radius that belongs "
-            "to p.",
-        ),
-        when(
-            any(walks), "Under a transformation, votes are of many transformed pictures together."
         ),
     )
 
@@ -254,33 +238,28 @@ def sample_maps(runs: Sequence[Results]) -> Chart:
     expectations = []
     for run in runs:
         plan = run.certified_by
-        if plan is None or run.noise is None or isinstance(run.noise, Transformed):
-            continue  # of a walk, samples depend on pictures
-        if plan.adaptive:
+        # Under a transformation, samples depend on pictures.
+        if plan and plan.adaptive and run.noise and not isinstance(run.noise, Transformed):
             p, spent = _expected(plan, run.noise)
             layers.append(Line(run.name, p, np.asarray(spent.samples)))
             expectations.append(spent)
-    some_expected = any(spent.average for spent in expectations)
-    title = "samples, needed or expected"
-    if all(spent.average for spent in expectations):
-        title = "expected samples"
-    elif not some_expected:
-        title = "samples needed"
-    not_counted = any(spent.pilot_not_counted for spent in expectations)
     return Chart(
         "sample-map",
         "The sample map in use",
         _names(runs),
         Axis("p, the probability of the class", zero=False),
-        Axis(title, "count"),
+        Axis("samples", "count"),
         tuple(layers),
         sentences(
             "How many samples an input gets, given the probability of its class.",
             when(
-                some_expected,
+                any(spent.average for spent in expectations),
                 "Where the number depends on chance, the curve shows its expectation.",
             ),
-            when(not_counted, "A planned number leaves out the pilot."),
+            when(
+                any(spent.pilot_not_counted for spent in expectations),
+                "A planned number leaves out the pilot.",
+            ),
         ),
     )
 
@@ -307,10 +286,7 @@ def difference(comparison: Comparison, curve: Curve) -> Chart:
         (a, b),
         Axis(f"radius r{in_norm([comparison.a, comparison.b])}"),
         Axis("difference", "percent"),
-        (
-            Line(b, curve.radii, curve.difference, low, high, step=True),
-            Line("", curve.radii, 0 * curve.radii, label="alike"),
-        ),
+        (Line(b, curve.radii, curve.difference, low, high, step=True),),
         f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than "
         f"chance, for the whole curve together, at {100 * confidence:g}%.",
     )

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput
-from smoothcert.report.page import write_page
-from smoothcert.report.pictures import pictures_of
-from smoothcert.runs.recorded_data import dataset_of
+from smoothcert.report.page import inputs_of, write_page
 from smoothcert.runs.run import open_run
 
 if TYPE_CHECKING:
@@ -73,12 +71,6 @@ def write_evidence(
     """
     run = open_run(folder)
     certified = [c for c in run.certificates() if c.prediction is not None]
-    dataset = dataset_of([run.manifest])
-    pictures = {}
-    class_names = None
-    if dataset is not None:
-        pictures = pictures_of(dataset, [run], [c.id for c in certified])
-        class_names = dataset.class_names
     return write_page(
         out,
         "evidence.html",
@@ -87,6 +79,5 @@ def write_evidence(
         run=run,
         audit=audit,
         certified=certified,
-        pictures=pictures,
-        class_names=class_names,
+        **inputs_of([run], None, [c.id for c in certified]),
     )

@@ -153,14 +153,11 @@ class Explained:
         order = sorted(votes, key=lambda n: (n != self._top, -votes[n], n))
         shown = order[:_MOST_CLASSES]
         others = order[_MOST_CLASSES:]
-        if len(others) == 1:  # its own bar takes no more room than one for the others
-            shown = order
-            others = []
         # Two classes may have the same name.
         counts = [(class_name(n, self.class_names), votes[n], n == self._top) for n in shown]
         if others:
             rest = sum(votes[n] for n in others)
-            counts.append((f"{len(others)} other classes", rest, False))
+            counts.append((f"all others ({len(others)})", rest, False))
         if self.certificate.missing:
             counts.append(("no finite answer", self.certificate.missing, False))
         total = max(self.certificate.samples, 1)

@@ -12,7 +12,7 @@ from smoothcert._files import write_output
 from smoothcert.errors import needs
 from smoothcert.report.chart import Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts
-from smoothcert.report.vega import PAPER, Spec, spec
+from smoothcert.report.vega import STYLES, Spec, spec
 from smoothcert.runs.formats import Source, collect
 
 if TYPE_CHECKING:
@@ -53,23 +53,24 @@ def save(
         The files.
     """
     drawing = _column(chart) if isinstance(chart, Chart) else _panels(chart)
-    text = json.dumps(drawing | {"config": PAPER.config})
-    path = Path(path)
-    paths = {format: path.with_name(f"{path.name}.{format}") for format in formats}
-    for format, target in paths.items():
+    text = json.dumps(drawing | {"config": STYLES["paper"]})
+    paths = []
+    for format in formats:
+        target = Path(f"{path}.{format}")
         write_output(target, _rendered(text, format))
-    return list(paths.values())
+        paths.append(target)
+    return paths
 
 
 def _column(chart: Chart) -> Spec:
     """A chart that fits one column of a paper."""
-    return spec(chart, PAPER) | _SIZE | {"autosize": {"type": "fit", "contains": "padding"}}
+    return spec(chart, printed=True) | _SIZE | {"autosize": {"type": "fit", "contains": "padding"}}
 
 
 def _panels(panels: Sequence[Chart]) -> Spec:
     """Charts in rows, each with its own legend. Vega-Lite cannot fit several into a width."""
     drawn = [
-        spec(panel, PAPER) | _PANEL_SIZE | {"autosize": "pad", "title": panel.title}
+        spec(panel, printed=True) | _PANEL_SIZE | {"autosize": "pad", "title": panel.title}
         for panel in panels
     ]
     scales = dict.fromkeys(("color", "strokeDash", "shape", "size"), "independent")
@@ -109,8 +110,7 @@ def plot(
         _, ax = plt.subplots()
     for line in chart.layers:
         assert isinstance(line, Line)
-        name = (line.series or line.label).replace("$", r"\$")
-        [curve] = ax.step(line.x, line.y, where="pre", label=name)
+        [curve] = ax.step(line.x, line.y, where="pre", label=line.series.replace("$", r"\$"))
         if bands and line.low is not None and line.high is not None:
             colour = curve.get_color()
             ax.fill_between(

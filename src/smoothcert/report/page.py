@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
@@ -35,7 +36,7 @@ from smoothcert.report.charts import (
     finest_shares,
 )
 from smoothcert.report.explained import Explained
-from smoothcert.report.pictures import pictures_of, thumbnails
+from smoothcert.report.pictures import by_interest, pictures_of
 from smoothcert.report.wording import (
     acr_note,
     class_name,
@@ -69,6 +70,8 @@ _ANSWERS = 500
 """Inputs whose finest answers a page lists; larger runs are thinned out evenly."""
 _COMPARED = 24
 """Pictures of inputs that only one of two runs certifies, at one radius."""
+_PICTURES = 1_200_000
+"""Characters that all thumbnails of a page may take together."""
 _WHOLE_NUMBERS = ("id", "label", "prediction", "samples", "missing")
 _ALWAYS_LISTED = ("id", "label", "prediction", "radius")
 
@@ -104,15 +107,12 @@ def write_report(
     runs = collect(results)
     if are_levels(runs):
         return _write_answers(runs, out, radii, dataset)
-    dataset = dataset_of([run.manifest for run in runs], dataset)
-    data: dict[str, Any] = {
+    shown = inputs_of(runs, dataset, by_interest(runs), budget=_PICTURES)
+    data = {
         "runs": [_certificates(run, ROWS // len(runs)) for run in runs],
-        "classes": [],
-        "pictures": {},
+        "classes": list(shown["class_names"] or ()),
+        "pictures": shown["pictures"],
     }
-    if dataset is not None:
-        data["classes"] = list(dataset.class_names or ())
-        data["pictures"] = thumbnails(dataset, runs)
     return write_page(
         out,
         "page.html",
@@ -136,9 +136,8 @@ def _write_answers(
     """Write the page about the finest answers: one band, and the answer to each input."""
     levels = sorted(runs, key=_groups_of)
     radii = sorted(radii or usual_radii(levels))
-    dataset = dataset_of([run.manifest for run in levels], dataset)
     kept = levels[-1].id[evenly(len(levels[-1]), _ANSWERS)].tolist()
-    class_names = None if dataset is None else dataset.class_names
+    shown = inputs_of(levels, dataset, kept)
     return write_page(
         out,
         "finest.html",
@@ -147,13 +146,30 @@ def _write_answers(
         names=["nothing", *map(level_of, levels)][::-1],
         shares=finest_shares(levels, radii)[::-1].tolist(),
         radii=radii,
-        answers={id: finest_of(levels, id, radii, class_names) for id in kept},
-        labels=dict(zip(levels[-1].id.tolist(), levels[-1].label.tolist(), strict=True)),
-        pictures={} if dataset is None else pictures_of(dataset, levels, kept),
-        class_names=class_names,
+        answers={id: finest_of(levels, id, radii, shown["class_names"]) for id in kept},
         question=question_of(levels[0]),
         all_inputs=len(levels[0]),
+        **shown,
     )
+
+
+def inputs_of(
+    runs: Sequence[Results], dataset: Dataset | None, ids: Iterable[int], *, budget: float = inf
+) -> dict[str, Any]:
+    """What pages show about inputs: the names of classes, and labels and pictures by id.
+
+    Args:
+        runs: The runs.
+        dataset: Where the pictures come from; by default the data set that the runs name.
+        ids: The inputs that get a picture.
+        budget: Characters that all pictures together may take.
+    """
+    dataset = dataset_of([run.manifest for run in runs], dataset)
+    labels = dict(zip(runs[-1].id.tolist(), runs[-1].label.tolist(), strict=True))
+    if dataset is None:
+        return {"class_names": None, "labels": labels, "pictures": {}}
+    pictures = pictures_of(dataset, runs, ids, budget=budget)
+    return {"class_names": dataset.class_names, "labels": labels, "pictures": pictures}
 
 
 def _groups_of(results: Results) -> float:
@@ -176,19 +192,18 @@ def finest_of(
         radii: The radii.
         class_names: The names of the classes, if they are known.
     """
-    shown = []
-    for radius in radii:
-        answer = ("", "")
-        for level in levels:
-            place = int(np.flatnonzero(level.id == id)[0])
-            reached = level.radius[place] >= radius
-            if level.decided_radii is None:
-                reached = level.radius[place] > radius
-            if reached and not level.abstained[place]:
-                groups = None if level.manifest is None else level.manifest.groups
-                names = class_names if groups is None else groups.names
-                answer = (class_name(int(level.prediction[place]), names), level_of(level))
-        shown.append(answer)
+    shown = [("", "")] * len(radii)
+    for level in levels:
+        place = int(np.flatnonzero(level.id == id)[0])
+        if level.abstained[place]:
+            continue
+        groups = None if level.manifest is None else level.manifest.groups
+        names = class_names if groups is None else groups.names
+        answer = (class_name(int(level.prediction[place]), names), level_of(level))
+        reaches = operator.gt if level.decided_radii is None else operator.ge
+        for number, radius in enumerate(radii):
+            if reaches(level.radius[place], radius):
+                shown[number] = answer
     return shown
 
 
@@ -198,27 +213,20 @@ def _write_comparison(comparison: Comparison, out: str | Path, dataset: Dataset 
     It has the claims in words, and pictures of inputs that only one run certifies.
     """
     runs = [comparison.a, comparison.b]
-    dataset = dataset_of([run.manifest for run in runs], dataset)
     shown = []
     if comparison.curve:
         shown = [certified_accuracy(runs), difference(comparison, comparison.curve)]
-    pictures: dict[int, str | None] = {}
-    class_names = None
-    if dataset is not None:
-        class_names = dataset.class_names
-        for one in comparison.differences:
-            ids = [*one.only_a[:_COMPARED], *one.only_b[:_COMPARED]]
-            pictures |= pictures_of(dataset, runs, ids)
+    pictured: list[int] = []
+    for one in comparison.differences:
+        pictured += [*one.only_a[:_COMPARED], *one.only_b[:_COMPARED]]
     return write_page(
         out,
         "compared.html",
         runs,
         shown,
         comparison=comparison,
-        pictures=pictures,
         most=_COMPARED,
-        labels=dict(zip(comparison.a.id.tolist(), comparison.a.label.tolist(), strict=True)),
-        class_names=class_names,
+        **inputs_of(runs, dataset, pictured),
     )
 
 
@@ -238,11 +246,10 @@ def write_page(
         **values,
         results=runs,
         charts=shown,
-        data={"config": vega.PAGE.config, "charts": drawings, **(data or {})},
+        data={"config": vega.STYLES["page"], "charts": drawings, **(data or {})},
         style=_text("page.css"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
-        series=range(1, vega.SERIES + 1),
         version=__version__,
     )
     write_output(out, text.encode(), reads=[run.path for run in runs])
@@ -252,6 +259,30 @@ def write_page(
 def kind(plan: Plan) -> str:
     """The name of a built-in plan; empty for a plan of the user."""
     return plan.name if defining_module(type(plan)) is None else ""
+
+
+_FILTERS = (
+    acr_note,
+    all_together,
+    caveat,
+    certified_radii,
+    class_name,
+    default_looks,
+    describe,
+    duration,
+    in_norm,
+    is_unit,
+    kind,
+    p_reached_by,
+    promise,
+    question_of,
+    round_down,
+    shortfall,
+    uncertified,
+    units,
+    what_to_deploy,
+)
+"""Functions that templates call."""
 
 
 def environment() -> Environment:
@@ -265,29 +296,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {
-        "acr_note": acr_note,
-        "all_together": all_together,
-        "caveat": caveat,
-        "certified_radii": certified_radii,
-        "class_name": class_name,
-        "describe": describe,
-        "down": round_down,
-        "duration": duration,
-        "in_norm": in_norm,
-        "is_unit": is_unit,
-        "kind": kind,
-        "looks": default_looks,
-        "number": "{:g}".format,
-        "p_reached_by": p_reached_by,
-        "promise": promise,
-        "question_of": question_of,
-        "share": "{:.1%}".format,
-        "shortfall": shortfall,
-        "uncertified": uncertified,
-        "units": units,
-        "what_to_deploy": what_to_deploy,
-    }
+    templates.filters |= {function.__name__: function for function in _FILTERS}
+    templates.filters |= {"number": "{:g}".format, "share": "{:.1%}".format}
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return templates
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 Picture = NDArray[np.float64]
 """Values in [0, 1], of shape (channels, height, width)."""
 
-BUDGET = 1_200_000
-"""Characters that all thumbnails of a page may take together."""
 _SMALLEST_SIDE = 4  # pixels
 _SIDE = 64  # pixels
 _OF_EACH_KIND = 60  # inputs
@@ -34,19 +33,20 @@ COUNTED = ("l0", "l0 of pixels")
 """The norms that count values or pixels. A colour pixel has three values."""
 
 
-def thumbnails(
-    dataset: Dataset, runs: Sequence[Results], *, budget: int = BUDGET
+def pictures_of(
+    dataset: Dataset, runs: Sequence[Results], ids: Iterable[int], *, budget: float = inf
 ) -> dict[int, str]:
-    """Pictures by id as data URIs: first those at the top of the page's filters, then others.
+    """Pictures of inputs of these runs by id, as data URIs; none if the inputs are no images.
 
     Args:
         dataset: The data of the runs.
         runs: The runs.
+        ids: The inputs, the most interesting ones first.
         budget: Characters that all pictures together may take.
     """
     pictures: dict[int, str] = {}
     values = _range_of(runs)
-    for id in _by_interest(runs):
+    for id in ids:
         if id in pictures or not 0 <= id < len(dataset):
             continue
         picture = picture_of(values_of(dataset, id), values)
@@ -57,14 +57,6 @@ def thumbnails(
     return pictures
 
 
-def pictures_of(
-    dataset: Dataset, runs: Sequence[Results], ids: Iterable[int]
-) -> dict[int, str | None]:
-    """Pictures of inputs of these runs by id, as data URIs; None for what is no image."""
-    values = _range_of(runs)
-    return {id: picture_of(values_of(dataset, id), values) for id in ids}
-
-
 def _range_of(runs: Sequence[Results]) -> tuple[float, float] | None:
     """The range of the values of inputs, if it is another one than [0, 1]."""
     for run in runs:
@@ -73,7 +65,7 @@ def _range_of(runs: Sequence[Results]) -> tuple[float, float] | None:
     return None
 
 
-def _by_interest(runs: Sequence[Results]) -> Iterable[int]:
+def by_interest(runs: Sequence[Results]) -> Iterable[int]:
     """The ids of the inputs, those at the top of the page's filters first."""
     for run in runs:
         by_radius = run.id[np.argsort(run.radius, kind="stable")]

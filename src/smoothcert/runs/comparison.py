@@ -357,7 +357,8 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
     radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
     if not radii:
         raise InvalidInput(
-            "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
+            "no-radii",
+            "give at least one `radius` to compare at",
         )
     undecided = [r for r in radii if decided is not None and r not in decided]
     if undecided:

@@ -211,8 +211,8 @@ def write_results(
     if radii is not None and format not in _AT_RADII:
         raise InvalidInput(
             "radii-for-other-format",
-            "{radii} is for {formats}: others contain every radius",
-            radii=setting("radii", list(radii)),
+            "`radii={radii}` is for {formats}: others contain every radius",
+            radii=list(radii),
             formats=" or ".join(setting("format", name) for name in _AT_RADII),
         )
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
@@ -269,20 +269,20 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
         if usual is None:
             raise InvalidInput(
                 "unknown-ending",
-                "there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, "
-                "or give {format}",
+                "there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or "
+                ".md, or give `format=NAME`",
                 ending=ending,
-                format=setting("format", "NAME"),
             )
         return usual
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
     if usual in _EXACT and format != usual:
         raise InvalidInput(
             "ending-of-other-format",
-            "{path} is named like a {usual} file, so it could not be read again with {format}",
+            "{path} is named like a {usual} file, so it could not be read again with "
+            "`format={format}`",
             path=path,
             usual=usual,
-            format=setting("format", format),
+            format=format,
         )
     return format
 

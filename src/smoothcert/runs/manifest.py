@@ -23,7 +23,6 @@ from typing import (
     is_typeddict,
 )
 
-from smoothcert._answers import Answer, same_answers
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.data.base import same_data
@@ -33,6 +32,7 @@ from smoothcert.noises import Noise
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import Plan
 from smoothcert.plans.groups import Groups
+from smoothcert.plans.votes import Answer, same_answers
 
 MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""

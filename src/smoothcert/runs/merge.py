@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.run import Run, open_run
-from smoothcert.runs.writer import locked_journal
+from smoothcert.runs.run import Run, locked_journal, open_run
 
 
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:
@@ -48,9 +47,8 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         if journal.ids():
             raise InvalidInput(
                 "folder-has-run",
-                "{folder} already contains a run: choose another {out}",
+                "{folder} already contains a run: choose another `out=DIR`",
                 folder=folder,
-                out=setting("out", "DIR"),
             )
         with journal.transaction():
             journal.write_manifest(_merged(opened).plain())
@@ -99,12 +97,11 @@ def _check_missing(runs: Sequence[Run]) -> None:
         if missing:
             raise InvalidInput(
                 "not-finished",
-                "{folder} is not complete, {count} inputs are missing, the first of them {id}: run "
-                "its command again, or merge the existing certificates with {partial}",
+                "{folder} is not complete, {count} inputs are missing, the first of them {id}: "
+                "run its command again, or merge the existing certificates with `partial=True`",
                 folder=run.path,
                 count=len(missing),
                 id=missing[0],
-                partial=setting("partial", True),
             )
     shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
@@ -122,9 +119,8 @@ def _check_missing(runs: Sequence[Run]) -> None:
         raise InvalidInput(
             "missing-shard",
             "shard {listed} is missing: add its run, or merge the existing certificates with "
-            "{partial}",
+            "`partial=True`",
             listed=", ".join(absent),
-            partial=setting("partial", True),
         )
 
 

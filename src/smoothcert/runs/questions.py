@@ -18,8 +18,7 @@ from smoothcert.plans.asked import Question
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import DAMAGED, Manifest, QuestionEntry, check_type, recorded_level
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import Run
-from smoothcert.runs.writer import locked_journal
+from smoothcert.runs.run import Run, locked_journal
 
 
 class Answers(TypedDict):

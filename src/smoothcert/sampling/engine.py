@@ -9,7 +9,7 @@ from time import perf_counter
 
 from torch import Tensor
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, Cell, Certificate, Look, Rule
 from smoothcert.plans.follow import add_each
@@ -74,11 +74,10 @@ class Engine:
         if opened.case.looks != len(looks):
             raise InvalidInput(
                 "votes-of-another-plan",
-                "the votes of input {id} so far are not those that {plan} asks for: "
-                "choose another {out}",
+                "the votes of input {id} so far are not those that {plan} asks for: choose "
+                "another `out=DIR`",
                 id=id,
                 plan=str(self.plan),
-                out=setting("out", "DIR"),
             )
         self.opened += 1
         self.lowest = min(self.lowest, float(x.min()))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier
-from smoothcert.models.fit import Fit
+from smoothcert.models.wrappers import Fit
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.gaussian import is_gaussian
@@ -100,9 +100,8 @@ def check_values_of_input(which: str, x: Tensor, noise: Noise, dtype: str) -> No
     if not bool(x.isfinite().all()):
         raise InvalidInput(
             "not-finite",
-            "{which} has NaN or infinite values: leave it out with {ids}",
+            "{which} has NaN or infinite values: leave it out with `ids`",
             which=which,
-            ids=setting("ids"),
         )
     _check_grid(which, x, noise)
     _check_spacing(which, x, noise, double=dtype == "float64")
@@ -192,14 +191,13 @@ def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
             "rounded-input",
             "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, "
             "more than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale "
-            "the inputs, give {float64}, or certify the rounded inputs instead by giving them in "
-            "float32",
+            "the inputs, give `dtype=float64`, or certify the rounded inputs instead by giving "
+            "them in float32",
             which=which,
             moved=moved,
             norm=noise.norm if noise.norm in _ORDERS else "l2",
             allowed=_COARSEST * noise.deviation,
             noise=noise,
-            float64=setting("dtype", "float64"),
         )
 
 

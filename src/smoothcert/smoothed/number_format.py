@@ -18,10 +18,10 @@ from torch import Tensor
 
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
-from smoothcert.errors import SmoothcertWarning, setting, warn
+from smoothcert.errors import SmoothcertWarning, warn
 from smoothcert.models.base import Network
 from smoothcert.models.outputs import LabelClassifier
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 
@@ -93,12 +93,12 @@ def settle_number_format(
     comparison = ", ".join(f"in {other.dtype} {other}" for other in tried)
     warning = SmoothcertWarning(
         "other-number-format",
-        "noisy inputs: {comparison}; so the classifier runs in {chosen}; give {keep} to keep "
-        "{dtype}",
+        "noisy inputs: {comparison}; so the classifier runs in {chosen}; give `dtype={keep}` to "
+        "keep {dtype}",
         comparison=comparison,
         dtype=runtime.dtype,
         chosen=dtype,
-        keep=setting("dtype", runtime.dtype),
+        keep=runtime.dtype,
     )
     warn(warning)
     return NumberFormat(replace(runtime, dtype=dtype), comparison)

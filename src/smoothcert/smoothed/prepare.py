@@ -14,24 +14,27 @@ from smoothcert._agreement import Outputs, check_labels_of_form
 from smoothcert._user_errors import is_our_own, where_raised
 from smoothcert.device.acceleration import Declined, KernelClassifier, accelerate
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
-from smoothcert.device.process_tuning import tune_process
 from smoothcert.device.runtime import (
     CHECKED_ROWS,
     Runtime,
+    Say,
+    SetupClock,
     blank,
     in_finer_format,
+    is_out_of_memory,
     noisy_images,
     place,
+    say_nothing,
     synchronize,
+    tune_process,
 )
-from smoothcert.device.setup import Say, SetupClock, is_out_of_memory, say_nothing
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting, warn
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, warn
 from smoothcert.models.outputs import (
     LabelClassifier,
     check_classifier,
     check_full_batch,
 )
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.wrappers import SeededRows
 from smoothcert.noises import Draw, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.plans import Rule
@@ -222,11 +225,10 @@ class _Preparation:
                 if not is_measured or self.runtime.batch == 1:
                     raise InvalidInput(
                         "batch-too-large",
-                        "a batch of {batch} does not fit into the memory of {device}; use {auto} "
-                        "or a smaller batch",
+                        "a batch of {batch} does not fit into the memory of {device}; use "
+                        "`batch=auto` or a smaller batch",
                         batch=self.runtime.batch,
                         device=self.runtime.device,
-                        auto=setting("batch", "auto"),
                     ) from None
                 self.runtime = replace(self.runtime, batch=self.runtime.batch // 2)
 

@@ -20,26 +20,32 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._answers import Answer
 from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.data.groups import as_text, read_level
-from smoothcert.device.runtime import Compiled, Device, Dtype, Runtime, settle_dtype
-from smoothcert.device.setup import Say, SetupClock, say_nothing
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.device.runtime import (
+    Compiled,
+    Device,
+    Dtype,
+    Runtime,
+    Say,
+    SetupClock,
+    say_nothing,
+    settle_dtype,
+)
+from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier
-from smoothcert.models.averages import locally_smoothed
 from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
-from smoothcert.models.fit import Fit, fitted
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import fingerprint
-from smoothcert.models.seeded import unseeded
+from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
+from smoothcert.plans.votes import Answer
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input
@@ -85,8 +91,9 @@ class Subject(Settings):
         if self.weights is not None and not is_named:
             raise InvalidInput(
                 "weights-without-name",
-                "{weights} is for a model given by its name: load them into the module before",
-                weights=setting("weights", self.weights),
+                "`weights={weights}` is for a model given by its name: load them into the module "
+                "before",
+                weights=self.weights,
             )
         noise = _noise_of(self.noise, self.sigma)
         seed = check_seed(_check.whole("seed", self.seed))
@@ -345,10 +352,9 @@ class Subject(Settings):
         except InvalidInput as error:
             raise InvalidInput(
                 "unreadable-input",
-                "{why}; you can leave input {id} out with {ids}",
+                "{why}; you can leave input {id} out with `ids`",
                 why=error.message,
                 id=id,
-                ids=setting("ids"),
             ) from error
         which = f"input {id} of {dataset.name}"
         if tuple(x.shape) != self.shape:
@@ -371,10 +377,10 @@ class Subject(Settings):
         if needed and label < 0:
             raise InvalidInput(
                 "no-label",
-                "input {id} of {data} has no label, and {known_labels} needs one for every input",
+                "input {id} of {data} has no label, and `known_labels=True` needs one for every "
+                "input",
                 id=id,
                 data=dataset.name,
-                known_labels=setting("known_labels", True),
             )
         if label >= self.classifier.classes:
             raise InvalidInput(
@@ -498,8 +504,8 @@ def _local(local: str | tuple[int, float] | None) -> str | None:
             return f"{int(number)},{float(deviation)!r}"
     raise InvalidInput(
         "not-local",
-        "{local} must be a number of noises and their standard deviation, as in 5,0.25",
-        local=setting("local", local),
+        "`local={local}` must be a number of noises and their standard deviation, as in 5,0.25",
+        local=local,
     )
 
 
@@ -533,9 +539,7 @@ def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
     if (noise is None) == (sigma is None):
         raise InvalidInput(
             "noise-or-sigma",
-            "give either {sigma} or {noise}, as in Gaussian(0.5)",
-            sigma=setting("sigma"),
-            noise=setting("noise"),
+            "give either `sigma` or `noise`, as in Gaussian(0.5)",
         )
     if sigma is not None:
         return Gaussian(sigma)

@@ -155,13 +155,13 @@ def _question(
     if (top is None) == (groups is None):
         raise InvalidInput(
             "no-question",
-            f"ask for either {setting('top', 3)} or {setting('groups', 'groups.toml')}",
+            "ask for either `top=3` or `groups=groups.toml`",
         )
     if (groups is None and finest) or (radii is not None and not finest):
         raise InvalidInput(
             "only-for-levels",
-            f"{setting('finest' if finest else 'radii')} is for the finest answer: give "
-            f"{setting('groups', 'groups.toml')} and {setting('finest', True)}",
+            "{option} is for the finest answer: give `groups=groups.toml` and `finest=True`",
+            option=setting("finest" if finest else "radii"),
         )
     if run.manifest.groups is not None or run.plan.top > 1:
         raise InvalidInput(

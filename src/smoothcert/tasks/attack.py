@@ -27,14 +27,13 @@ from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
 from smoothcert.data import select_ids
 from smoothcert.device.runtime import place
-from smoothcert.errors import InvalidInput, number_of, setting, warn
+from smoothcert.errors import InvalidInput, number_of, warn
 from smoothcert.noises import Transformed
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, attacks_on
 from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
-from smoothcert.runs.run import Run, check_has_certificates, open_run
-from smoothcert.runs.writer import locked_journal
+from smoothcert.runs.run import Run, check_has_certificates, locked_journal, open_run
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.predict import Prediction, predict
 from smoothcert.tasks.recorded_subject import Places, RecordedSubject, recorded_subject
@@ -167,10 +166,9 @@ def _begin_attacks(
         raise InvalidInput(
             "attacked-otherwise",
             "{folder} was attacked with other settings: {differing}; give the same ones to "
-            "continue, or {restart} to attack it again",
+            "continue, or `restart=True` to attack it again",
             folder=run.path,
             differing="; ".join(differing),
-            restart=setting("restart", True),
         )
     return distances
 

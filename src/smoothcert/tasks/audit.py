@@ -23,7 +23,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
-from smoothcert.device.setup import say_nothing
+from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION

@@ -76,7 +76,9 @@ class Budget:
         if samples is not None and minutes is not None:
             raise InvalidInput(
                 "two-budgets",
-                f"{setting('budget')} and {setting('minutes')} exclude one another: give one",
+                "`budget={budget}` and `minutes={minutes}` exclude one another: give one of them",
+                budget=samples,
+                minutes=minutes,
             )
         began = time.perf_counter() if since is None else since
         if samples is not None:
@@ -221,7 +223,7 @@ class Spending:
             raise InvalidInput(
                 "budget-of-version-1",
                 "the run has a budget of version 1.0, whose plans cannot be derived here, so only "
-                f"that version can go on with it; choose another {setting('out', 'DIR')}",
+                "that version can go on with it; choose another `out=DIR`",
             )
         spending = cls.recorded(manifest)
         entry = manifest.spending
@@ -368,7 +370,8 @@ def plan_for_budget(plan: Plan | None) -> Plan:
     if isinstance(plan, Price) and plan.price:
         raise InvalidInput(
             "price-and-budget",
-            f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget",
+            "a budget sets the price: leave out `price={price}`, or the budget",
+            price=plan.price,
         )
     plan = plan_or_default(plan or Price(price=0))
     if "samples" not in _settings_of(plan):

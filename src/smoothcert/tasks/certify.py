@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from smoothcert._answers import same_votes
 from smoothcert._files import JOURNAL
 from smoothcert._user_errors import naming_user_errors
-from smoothcert.device.setup import say_nothing
+from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
@@ -33,10 +32,10 @@ from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.coverage import caveat
 from smoothcert.plans.two_stage import Bound
+from smoothcert.plans.votes import same_votes
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results, sensitive_place
-from smoothcert.runs.run import open_run
-from smoothcert.runs.writer import RunWriter, continued, open_writer
+from smoothcert.runs.run import RunWriter, continued, open_run, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, Spending
 from smoothcert.tasks.request import Request, job_for
@@ -152,8 +151,7 @@ def certify(
         if progress is not None:
             raise InvalidInput(
                 "progress-without-out",
-                f"{setting('progress')} is for certificates on disk: give "
-                f"{setting('out', 'DIR')} as well",
+                "`progress` is for certificates on disk: give `out=DIR` as well",
             )
         return _certify_in_memory(request, executor)
     request.check_can_be_kept()

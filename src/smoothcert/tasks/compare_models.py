@@ -14,17 +14,15 @@ from smoothcert import _check
 from smoothcert._files import JOURNAL
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
-from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup import Say
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.device.runtime import Runtime, Say
+from smoothcert.errors import InvalidInput
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.progress import Progress
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import locked_journal, open_run
 from smoothcert.runs.words import duration
-from smoothcert.runs.writer import locked_journal
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import CONFIDENCE
@@ -87,7 +85,7 @@ def compare_models(
     if settings.get("weights") is not None:
         raise InvalidInput(
             "weights-for-both",
-            f"{setting('weights')} would be for both: give the checkpoints as the two models",
+            "`weights` would be for both models: give the checkpoints as the two models",
         )
     radii = tuple(np.atleast_1d(radius))
     plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)

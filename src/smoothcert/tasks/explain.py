@@ -18,7 +18,7 @@ from smoothcert import _check
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
-from smoothcert.models.seeded import SeededRows, unseeded
+from smoothcert.models.wrappers import SeededRows, unseeded
 from smoothcert.noises import Transformed
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import SingleDraw

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from smoothcert import _check
 from smoothcert._files import read_toml
 from smoothcert._settings import PLACE_NAMES
-from smoothcert.errors import InvalidInput, number_of, setting
+from smoothcert.errors import InvalidInput, number_of
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.results import usual_radii
@@ -293,9 +293,9 @@ def _check_not_timed(run: Run) -> None:
         raise InvalidInput(
             "timed-run",
             "{run} had a budget of minutes, so what its inputs got depended on the clock, and "
-            "their share proves nothing about others: certify it with {budget} or with a plan",
+            "their share proves nothing about others: certify it with `budget=SAMPLES` or with a "
+            "plan",
             run=run.path,
-            budget=setting("budget", "SAMPLES"),
         )
 
 

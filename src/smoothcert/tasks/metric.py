@@ -17,8 +17,7 @@ from smoothcert.data.base import check_labels
 from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.models.base import Network, in_evaluation_mode
-from smoothcert.models.logits import find_logits
+from smoothcert.models.base import Network, find_logits, in_evaluation_mode
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.noises import Noise
 from smoothcert.plans import SingleDraw

@@ -22,7 +22,7 @@ from smoothcert._settings import NAMES
 from smoothcert._text_table import TextTable
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.device.runtime import blank
-from smoothcert.errors import InvalidInput, number_of, setting
+from smoothcert.errors import InvalidInput, number_of
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
 from smoothcert.noises import Gaussian
@@ -280,7 +280,7 @@ def probe(
     if "noise" in settings or "sigma" in settings:
         raise InvalidInput(
             "noise-of-probe",
-            f"a probe chooses the noise itself: give {setting('sigmas')}",
+            "a probe chooses the noise itself: give `sigmas`",
         )
     _check.names("probe", settings, ("sigmas", "radii", *NAMES))
     front = settings.pop("denoiser", None)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypedDict
 from torch import nn
 
 from smoothcert import _check
-from smoothcert._answers import same_answers
 from smoothcert._settings import NAMES, PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.data.base import same_data
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
+from smoothcert.plans.votes import same_answers
 from smoothcert.runs.manifest import Manifest, hash_of
 from smoothcert.smoothed import Subject
 
@@ -66,7 +66,7 @@ def recorded_subject(
             "instead": instead,
         }
         raise InvalidInput(
-            error.code,
+            error.code or "not-loaded",
             "cannot {purpose}: {why}; give the parts of the run with {wanted}{instead}",
             **(error.fields | about),
         ) from None

@@ -179,9 +179,8 @@ def _needed_noise(path: str | Path, given: Noise | None, recorded: Noise | None 
     if given is None:
         raise InvalidInput(
             "no-noise",
-            "{path} does not contain its noise: give {noise}",
+            "{path} does not contain its noise: give `noise`",
             path=path,
-            noise=setting("noise"),
         )
     return given
 
@@ -190,10 +189,8 @@ def _check_no_log_settings(path: str | Path, samples: int | None, alpha: float |
     if samples is not None or alpha is not None:
         raise InvalidInput(
             "samples-are-known",
-            "{path} contains its samples: leave out {samples} and {alpha}",
+            "{path} contains its samples: leave out `log_samples` and `log_alpha`",
             path=path,
-            samples=setting("log_samples"),
-            alpha=setting("log_alpha"),
         )
 
 
@@ -202,9 +199,8 @@ def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> 
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(
             "unlabelled-inputs",
-            "{path} has inputs without a label, and {setting} needs one for every input",
+            "{path} has inputs without a label, and `known_labels=True` needs one for every input",
             path=path,
-            setting=setting("known_labels", True),
         )
     needs_all_votes = plan.known_labels or plan.bound == "runner-up" or results.known_labels
     if isinstance(results, Run) and needs_all_votes:
@@ -218,9 +214,8 @@ def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> 
         raise InvalidInput(
             "no-class-of-pilot",
             "{path} was certified with known labels and does not tell which class a pilot would "
-            "choose: replay the folder of the run, or use {setting}",
+            "choose: replay the folder of the run, or use `known_labels=True`",
             path=path,
-            setting=setting("known_labels", True),
         )
     # With known labels, p is that of the label.
     population = from_shares(p, results.correct | results.known_labels)
@@ -312,9 +307,8 @@ def simulate(
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
             "votes-needed",
-            "only the share of the predicted class is known here, and {bound} needs the votes of "
-            "all classes: replay the folder of a run, or a file of votes",
-            bound=setting("bound", "runner-up"),
+            "only the share of the predicted class is known here, and `bound=runner-up` needs the "
+            "votes of all classes: replay the folder of a run, or a file of votes",
         )
     shape = (repetitions, len(population))
     chosen = None

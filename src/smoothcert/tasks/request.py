@@ -13,7 +13,7 @@ from smoothcert._registry import check_recordable
 from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
@@ -87,7 +87,8 @@ class Request:
         if self.budget is not None and shard is not None:
             raise InvalidInput(
                 "budget-of-shard",
-                f"{setting('shard', shard)} has no budget of its own: give a plan instead",
+                "`shard={shard}` has no budget of its own: give a plan instead of the budget",
+                shard=shard,
             )
         self.everything = select_ids(len(self.dataset), ids=ids, skip=skip, limit=limit)
         """The inputs of all shards."""
@@ -107,9 +108,8 @@ class Request:
         if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
             raise InvalidInput(
                 "no-alpha",
-                "{plan} has no alpha of its own to divide: leave {joint} out",
+                "{plan} has no alpha of its own to divide: leave `joint=True` out",
                 plan=plan,
-                joint=setting("joint", True),
             )
         alpha = plan.alpha / len(self.everything)
         rounded_down = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(alpha))
@@ -128,8 +128,9 @@ class Request:
         if self.shard is not None and self.smoothed.batch == "auto":
             raise InvalidInput(
                 "shard-without-batch",
-                f"{setting('shard', self.shard)} needs {setting('batch', 'N')}: the parts can "
-                "only be merged if all were certified with the same one",
+                "`shard={shard}` needs `batch=N`: the parts can only be merged if all were "
+                "certified with the same one",
+                shard=self.shard,
             )
 
     def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
@@ -212,10 +213,10 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     if is_other_plan and isinstance(subject.noise, Transformed):
         raise InvalidInput(
             "needs-walk",
-            '{norm} is certified by a walk, not by the plan "{plan}": use {walk}',
+            '{norm} is certified by a walk, not by the plan "{plan}": use `the plan '
+            "Walk([...])|--method walk`",
             norm=subject.noise.norm,
             plan=plan,
-            walk=either("the plan Walk([...])", "--method walk"),
         )
     job = Job(subject, dataset, plan.for_noise(subject.noise))
     check_top(job.plan, subject.answers_known)

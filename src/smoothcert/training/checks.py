@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.outputs import floats
@@ -32,8 +32,8 @@ def check_shapes(recipe: Recipe, training: DeviceData, validation: DeviceData) -
     if len(training) < recipe.batch:
         raise InvalidInput(
             "batch-too-large",
-            "{batch} needs as many inputs, got {inputs}: give a smaller one",
-            batch=setting("batch", recipe.batch),
+            "`batch={batch}` needs as many inputs, got {inputs}: give a smaller one",
+            batch=recipe.batch,
             inputs=len(training),
         )
 

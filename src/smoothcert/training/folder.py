@@ -12,7 +12,7 @@ from torch import Tensor
 
 from smoothcert._files import write_whole
 from smoothcert._registry import check_settings, differences
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 
 _RESULTS = {"accuracy", "psnr", "classes", "shape", "sigma_high", "epochs_done"}
 """What the files record beside the settings."""
@@ -59,11 +59,10 @@ class TrainingFolder:
         if different:
             raise InvalidInput(
                 "other-layers",
-                "{file} is from a network with other trained layers: only one of them has {layer}; "
-                "give another {out}",
+                "{file} is from a network with other trained layers: only one of them has "
+                "{layer}; give another `out=DIR`",
                 file=self.checkpoint,
                 layer=min(different),
-                out=setting("out", "DIR"),
             )
         for name, value in saved.items():
             tensors[name].copy_(value)
@@ -77,17 +76,15 @@ def _metadata(path: Path) -> dict[str, str]:
     except (OSError, SafetensorError) as error:
         raise InvalidInput(
             "damaged-file",
-            "{file} is damaged ({why}): delete it to start again, or give another {out}",
+            "{file} is damaged ({why}): delete it to start again, or give another `out=DIR`",
             file=path,
             why=error,
-            out=setting("out", "DIR"),
         ) from None
     if not {"method", "fingerprint"} <= metadata.keys():
         raise InvalidInput(
             "not-a-training-run",
-            "{file} does not belong to a training run of smoothcert: give another {out}",
+            "{file} does not belong to a training run of smoothcert: give another `out=DIR`",
             file=path,
-            out=setting("out", "DIR"),
         )
     return metadata
 

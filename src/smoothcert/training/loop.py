@@ -17,9 +17,8 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
-from smoothcert.device.process_tuning import tune_process
-from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.device.runtime import Runtime, tune_process
+from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, state_hash
 from smoothcert.models.denoisers import Denoiser
@@ -235,10 +234,10 @@ def _compile_and_capture(step: Step, recipe: Recipe, runtime: Runtime) -> None:
         raise InvalidInput(
             "out-of-memory",
             "a batch of {batch} does not fit into the memory of {device}: give a smaller batch, "
-            "such as {smaller}",
+            "such as `batch={smaller}`",
             batch=recipe.batch,
             device=runtime.device,
-            smaller=setting("batch", max(recipe.batch // 2, 1)),
+            smaller=max(recipe.batch // 2, 1),
         ) from None
 
 
@@ -291,12 +290,10 @@ def _validate(step: Step, recipe: Recipe, data: DeviceData) -> float:
 def _diverged(recipe: Recipe, symptom: str) -> InvalidInput:
     return InvalidInput(
         "diverged",
-        "{symptom}: the learning rate {learning_rate:g} is too high; give a lower {option} and "
-        "another {out}",
+        "{symptom}: the learning rate {learning_rate:g} is too high; give a lower "
+        "`learning_rate=|--lr` and another `out=DIR`",
         symptom=symptom,
         learning_rate=recipe.learning_rate,
-        option=either("learning_rate=", "--lr"),
-        out=setting("out", "DIR"),
     )
 
 

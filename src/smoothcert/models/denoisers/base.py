@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import SAME_BATCH
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import (
     Classifier,
     Network,
@@ -193,9 +193,8 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
     if classifier.denoiser is not None:
         raise InvalidInput(
             "second-denoiser",
-            "{model} is behind a denoiser already: leave out {denoiser}",
+            "{model} is behind a denoiser already: leave out `denoiser`",
             model=classifier.name,
-            denoiser=setting("denoiser"),
         )
     sigma = noise.deviation
     denoiser_hash = state_hash(denoiser)
@@ -306,7 +305,6 @@ def check_estimates(
             raise InvalidInput(
                 "estimate-changes",
                 "the denoiser {name} changes its estimate for the same input (random numbers or "
-                "batch statistics?): give {stochastic} if it is random by design",
+                "batch statistics?): give `stochastic=True` if it is random by design",
                 name=denoiser.name,
-                stochastic=setting("stochastic", True),
             )

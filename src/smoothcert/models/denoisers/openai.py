@@ -23,7 +23,7 @@ from torch import Size, Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.models.checkpoint import read_checkpoint
 from smoothcert.models.denoisers.diffusion import DiffusionDenoiser
 
@@ -111,9 +111,9 @@ def _preset(name: str, settings: list[str], shapes: Shapes) -> Preset:
         if key not in allowed:
             raise InvalidInput(
                 "bad-denoiser-setting",
-                "cannot read {text!r} in {given}: settings behind a comma are {allowed}",
+                "cannot read {text!r} in `denoiser={given}`: settings behind a comma are {allowed}",
                 text=text,
-                given=setting("denoiser", f"openai:{name}"),
+                given=f"openai:{name}",
                 allowed=", ".join(f"{key}=..." for key in sorted(allowed)),
             )
         changes[key] = int(value) if value.isdecimal() else value
@@ -370,11 +370,11 @@ class _Builder:
             raise InvalidInput(
                 "wrong-heads",
                 "{file} has attention over {channels} channels, which {heads} heads cannot share: "
-                "give {setting}",
+                "give `denoiser={setting}`",
                 file=self._file,
                 channels=channels,
                 heads=heads,
-                setting=setting("denoiser", f"openai:{self._file},heads=N"),
+                setting=f"openai:{self._file},heads=N",
             )
         return heads
 

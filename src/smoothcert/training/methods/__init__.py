@@ -11,7 +11,7 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert._registry import class_named, named_by_user
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.training.methods.augmentation import Augmentation, Finetune
 from smoothcert.training.methods.base import Method
@@ -91,11 +91,10 @@ def _with_noise(method: str, noise: Noise) -> Augmentation:
     if method != Augmentation.name:
         raise InvalidInput(
             "only-gaussian-noise",
-            "method {method} trains with Gaussian noise only, not with {noise}: give {sigma}, or "
-            "{other}",
+            "method {method} trains with Gaussian noise only, not with {noise}: give `sigma`, or "
+            "`method={other}`",
             method=method,
             noise=noise,
-            sigma=setting("sigma"),
-            other=setting("method", Augmentation.name),
+            other=Augmentation.name,
         )
     return Augmentation(noise.deviation, noise)

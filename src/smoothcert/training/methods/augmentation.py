@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective, Start, Trainee, natural_loss
 
@@ -63,13 +63,12 @@ class Finetune(Augmentation):
         if start.classifier is None:
             raise InvalidInput(
                 "finetune-needs-classifier",
-                "method finetune needs a classifier to start from: give {option}",
-                option=either("classifier=", "--model or --weights"),
+                "method finetune needs a classifier to start from: give `classifier=|--model or "
+                "--weights`",
             )
         if start.denoiser is None:
             raise InvalidInput(
                 "finetune-needs-denoiser",
-                "method finetune needs a denoiser: give {option}",
-                option=setting("denoiser"),
+                "method finetune needs a denoiser: give `denoiser`",
             )
         return super().trainee(start)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.optim import AdamW
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
 from smoothcert.training.methods.base import Frozen, Method, Objective, Start, Trainee, module_of
 
@@ -116,10 +116,7 @@ class Denoising(Method):
             raise InvalidInput(
                 "stability-needs-both",
                 "the stability loss of a denoiser needs a classifier and a weight above 0: give "
-                "{options}",
-                options=either(
-                    "classifier= and stability=1.0", "--stability, and --model or --weights"
-                ),
+                "`classifier= and stability=1.0|--stability, and --model or --weights`",
             )
         if start.classifier is None:
             return Trainee(network, network, facts)
