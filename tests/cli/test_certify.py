@@ -239,11 +239,14 @@ def test_data_in_memory_is_not_looked_for_on_disk(smoothcert, tmp_path, monkeypa
         certify("fashion-cnn", data, out=name, **settings)
     Path("arrays").mkdir()  # the name of the data
     Image.new("L", (28, 28)).save("arrays/0.png")
-    instead = "or check only the votes with --redraw 0\n"
-    told = "smoothcert: cannot draw again: the run was made with data in memory: give --data, "
-    assert smoothcert("audit data") == (2, "", told + instead)
-    told = "smoothcert: cannot draw again: the run was made with labels in memory, which only Python takes: "
-    assert smoothcert("audit labels") == (2, "", f"{told}give data=(DATA, LABELS) there, {instead}")
+    instead = (
+        "; give the parts of the run with --model, --weights and --data, or check only the votes "
+        "with --redraw 0\n"
+    )
+    told = "smoothcert: cannot draw again: the run was made with"
+    assert smoothcert("audit data") == (2, "", f"{told} data in memory{instead}")
+    pair = "labels in memory, so its data is a pair, in Python data=(DATA, LABELS)"
+    assert smoothcert("audit labels") == (2, "", f"{told} {pair}{instead}")
     np.savez("saved.npz", x=x, y=y)
     assert smoothcert("audit data --data saved.npz").code == 0
     assert "labels not compared" in smoothcert("audit labels --redraw 0").out

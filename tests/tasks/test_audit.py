@@ -15,7 +15,6 @@ from torch import nn
 
 import smoothcert as sc
 from smoothcert._files import JOURNAL
-from smoothcert.errors import setting
 from smoothcert.plans import Case
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import open_run
@@ -383,10 +382,9 @@ def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
         )
     db.close()
     model = None if part == "model" else above_half
-    code = f"the {part} {named}"
-    with refused("code-of-the-user", purpose="draw again", code=code, parts=setting(part)):
+    with refused("code-of-the-user", purpose="draw again", part=part, name=named):
         check(run, model=model)
-    with refused("code-of-the-user", purpose="explain", code=code):
+    with refused("code-of-the-user", purpose="explain", part=part, name=named):
         sc.explain(run.path, [0], model=model, data=DATA)
 
 
@@ -448,7 +446,7 @@ def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
     settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 3, "device": "cpu"}
     run = sc.certify("fashion-cnn", "fashion-mnist", labels, out=tmp_path, **settings)
     for data in (None, "fashion-mnist"):
-        with refused("data-in-memory", what="labels"):
+        with refused("data-in-memory"):
             audit(run, data=data)
     for data in (("fashion-mnist", labels), (sc.load_dataset("fashion-mnist"), np.array(labels))):
         found = audit(run, data=data)
@@ -469,7 +467,7 @@ def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
     run = sc.certify(
         network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500
     )
-    with refused("code-of-the-user", parts=setting("model")):
+    with refused("code-of-the-user", part="model"):
         check(run, model=None)
     assert not check(run, model=network).findings
 

@@ -37,7 +37,7 @@ def policy(tmp_path):
         ("alpha = 0.0001", "fails", "alpha 0.001"),
         ('dtype = "float16"', "fails", "float32"),
         ('dtype = ["float32", "float64"]', "passes", "float32"),
-        ("audit = 0", "passes", "40 checked, 0 drawn again, 0 do not hold"),
+        ("audit = 0", "passes", "40 certificates checked"),
         ('[certified_accuracy]\n"0.25" = 20', "passes", "shown: at least"),
         ('[certified_accuracy]\n"0.25" = 90', "fails", "shown: at least"),
         ('[certified_accuracy]\n"0.25" = 35', "undecided", "inputs would decide such a share"),

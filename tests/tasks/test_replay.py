@@ -248,7 +248,7 @@ def test_inputs_without_a_label_are_never_correct_and_cannot_be_certified_by_it(
     population, noise, _ = read_population(tmp_path / "a.csv", iss_run.plan)
     assert noise == NOISE
     assert population.label.tolist() == [-1] * len(iss_run)
-    assert simulate(population, iss_run.plan, noise=NOISE).plan.acr == 0
+    assert simulate(population, iss_run.plan, noise=NOISE).plan.acr is None
     with refused("unlabelled-inputs"):
         read_population(tmp_path / "a.csv", Fixed(1_000, known_labels=True))
 

@@ -42,12 +42,7 @@ def probe(
         samples: The samples per input of the certificates that the estimate is about.
         limit: Take at most this many inputs, by default from all parts of the data.
     """
-    with Console(stderr=True).status("loading the model") as status:
-
-        def show(level: sc.Level) -> None:
-            share = f"{level.accuracy:.0%} of inputs at sigma {level.sigma:g}"
-            status.update(f"probing: right on {share}")
-
+    with Console(stderr=True).status("probing"):
         result = sc.probe(
             data=resized(data, input_size),
             sigmas=sigma,
@@ -57,7 +52,6 @@ def probe(
             ids=ids,
             skip=skip,
             limit=limit,
-            on_level=show,
             **vars(subject),
         )
     return Output(result.plain(), [str(result)])

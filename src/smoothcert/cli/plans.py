@@ -192,7 +192,7 @@ def _replayed(result: Replay, plan: sc.Plan) -> list[list[str]]:
     """The rows of the table: the ceiling, the plan, and fixed sampling of the same cost."""
     columns = []
     for outcome in (result.ceiling, result.plan, result.fixed):
-        figures = result.figures(outcome)
+        figures = outcome.plain()
         figures["saved"] = 1 - figures["samples"] / result.ceiling.samples
         columns.append(figures | figures["certified_accuracy"])
     formats = {

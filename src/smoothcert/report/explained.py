@@ -73,7 +73,6 @@ class Explained:
         rounded: The input in the number format in which noise was added to it.
         cleaned: The same copies after the denoiser; empty if the run has none.
         class_names: The names of the classes, if they are known.
-        nearest: How far the nearest input with another label is, and how many inputs were compared.
         values: The range of the values of the run's inputs; None if it is not recorded.
         attack: The input after the smallest change that an attack found, the answer to it, and the
             size of the change.
@@ -89,7 +88,6 @@ class Explained:
     rounded: Picture = field(repr=False)
     cleaned: Sequence[Picture] = field(default=(), repr=False)
     class_names: Sequence[str] | None = None
-    nearest: tuple[float, int] | None = None
     values: tuple[float, float] | None = None
     attack: tuple[Picture, int, float] | None = field(default=None, repr=False)
     same_noise: bool = True
@@ -189,9 +187,6 @@ class Explained:
         if is_unit(self.values) and norm not in COUNTED:
             step = distance(self.x, self.x + 1 / 255, norm)
             lengths["every pixel changes by one of 255 steps"] = step
-        if self.nearest is not None:
-            length, compared = self.nearest
-            lengths[f"the nearest of {compared:,} pictures with another label"] = length
         if self.drawn:
             of_copies = [distance(copy, self.rounded, norm) for copy in self.drawn]
             lengths["a noisy copy, as above"] = float(np.median(of_copies))

@@ -29,9 +29,7 @@ from smoothcert.plans.asked import Question, answers
 from smoothcert.plans.base import check_top
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.groups import Groups
-from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.questions import (
-    Entry,
     in_words,
     note_question,
     recorded_answers,
@@ -49,9 +47,13 @@ _TESTED_BETS = 50
 
 
 @overload
-def ask(run: Run | str | Path, *, top: int, alpha: float | None = None) -> Results: ...
-@overload
-def ask(run: Run | str | Path, *, groups: GroupsSource, alpha: float | None = None) -> Results: ...
+def ask(
+    run: Run | str | Path,
+    *,
+    top: int | None = None,
+    groups: GroupsSource | None = None,
+    alpha: float | None = None,
+) -> Results: ...
 @overload
 def ask(
     run: Run | str | Path,
@@ -99,13 +101,15 @@ def ask(
             else. Ask when you certify.
     """
     run = open_run(run)
-    question = _question(run, top, groups, finest=finest, radii=radii)
-    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
-    question = replace(question, alpha=alpha)
+    question = _question(run, top, groups, finest=finest, radii=radii, alpha=alpha)
     levels = answered(run, question)
     entry = note_question(run, question, levels)
-    note = sentence(entry)
-    levels = [_with_note(level, entry, note) for level in levels]
+    # Every export says which question it answers, and what else was asked.
+    about = {**run.manifest.circumstances, "question": sentence(entry)}
+    for place, level in enumerate(levels):
+        assert level.manifest is not None
+        manifest = replace(level.manifest, questions=entry.questions, circumstances=about)
+        levels[place] = replace(level, manifest=manifest)
     return levels if finest else levels[0]
 
 
@@ -123,18 +127,19 @@ def answered(run: Run, question: Question) -> list[Results]:
         for level, proof, answers_of_level in zip(question.levels, proofs, kept, strict=True):
             answers_of_level += _certificates(certificates, proof, question.plan(plan), level)
     asked = question.plan(run.plan)
-    return [
-        replace(
-            Results.from_certificates(
-                f"{run.name}: {level.title if question.top == 1 else f'top {question.top}'}",
-                certificates,
-                manifest=_manifest(run, asked, level),
-            ),
-            plan=asked,
-            claimed=None if asked.radii else question.radii,
+    results = []
+    for level, certificates in zip(question.levels, kept, strict=True):
+        title = level.title if question.top == 1 else f"top {question.top}"
+        settings = dict(run.manifest.settings)
+        if level.title != "class":
+            settings["groups"] = level.text
+        answer = Results.from_certificates(
+            f"{run.name}: {title}",
+            certificates,
+            manifest=replace(run.manifest, plan=asked, settings=settings),
         )
-        for level, certificates in zip(question.levels, kept, strict=True)
-    ]
+        results.append(replace(answer, plan=asked, claimed=None if asked.radii else question.radii))
+    return results
 
 
 def _question(
@@ -144,6 +149,7 @@ def _question(
     *,
     finest: bool,
     radii: Sequence[float] | None,
+    alpha: float | None,
 ) -> Question:
     """The question, checked before any vote is looked at."""
     if (top is None) == (groups is None):
@@ -164,24 +170,21 @@ def _question(
             run=run.path,
         )
     check_has_certificates(run)
-    if top is not None:
-        return _top_question(run, _check.whole("top", top, least=2))
+    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
+    classes = run.manifest.classes
+    if groups is None:
+        top = _check.whole("top", top, least=2)
+        question = Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
+        check_top(question.plan(run.plan), classes)
+        return question
     dataset = dataset_of([run.manifest])
     names = None if dataset is None else dataset.class_names
-    classes = run.manifest.classes
-    assert groups is not None
     if not finest:
-        return Question(1, (read_level(groups, classes, names),))
+        return Question(1, (read_level(groups, classes, names),), alpha=alpha)
     levels = read_levels(groups, classes, names)
     checked = None if radii is None else tuple(sorted(set(_check.radii(radii))))
-    return Question(1, (*levels, Groups.of_members("class", {}, classes, names)), checked)
-
-
-def _top_question(run: Run, top: int) -> Question:
-    classes = run.manifest.classes
-    question = Question(top, (Groups.of_members("class", {}, classes),))
-    check_top(question.plan(run.plan), classes)
-    return question
+    finest_level = Groups.of_members("class", {}, classes, names)
+    return Question(1, (*levels, finest_level), checked, alpha)
 
 
 def _of_one_plan(run: Run) -> Iterator[list[Certificate]]:
@@ -200,9 +203,8 @@ def _certificates(
 ) -> Iterator[Certificate]:
     """The answer to each input as a certificate about its group."""
     columns = [proof.prediction, proof.radius, proof.lower, proof.upper, proof.count, proof.counted]
-    inputs = len(certificates)
-    spread = [np.broadcast_to(np.array(column), inputs).tolist() for column in columns]
-    rows = zip(*spread, strict=True)
+    count = len(certificates)
+    rows = zip(*(np.broadcast_to(np.array(c), count).tolist() for c in columns), strict=True)
     are_classes = level.of == tuple(range(len(level.of)))
     for c, (chosen, radius, *bounds) in zip(certificates, rows, strict=True):
         is_proved = radius == radius
@@ -217,22 +219,6 @@ def _certificates(
         )
 
 
-def _manifest(run: Run, plan: Plan, level: Groups) -> Manifest:
-    """The manifest of answers: that of the run, with the plan that proves them."""
-    settings = dict(run.manifest.settings)
-    if level.title != "class":
-        settings["groups"] = level.text
-    return replace(run.manifest, plan=plan, settings=settings)
-
-
-def _with_note(answers: Results, entry: Entry, note: str) -> Results:
-    """Answers that say in every export which question they answer, and what else was asked."""
-    assert answers.manifest is not None
-    about = {**answers.manifest.circumstances, "question": note}
-    manifest = replace(answers.manifest, questions=entry.questions, circumstances=about)
-    return replace(answers, manifest=manifest)
-
-
 def wrong_answers(run: Run) -> Iterator[tuple[int, str]]:
     """The inputs whose recorded answers do not follow from their votes, and what is wrong.
 
@@ -242,18 +228,19 @@ def wrong_answers(run: Run) -> Iterator[tuple[int, str]]:
         run: The run.
     """
     for number, entry in enumerate(run.manifest.questions, 1):
-        words = f"question {number} ({in_words(entry)})"
+        question = f"question {number} ({in_words(entry)})"
         recorded = recorded_answers(run, number)
         if recorded is None:
-            yield int(run.id[0]), f"the answers to {words} are missing or damaged"
+            yield int(run.id[0]), f"the answers to {question} are missing or damaged"
             continue
+        unproved = f"its votes do not prove its answer to {question}"
         for place, level in enumerate(answered(run, recorded_question(entry, run.manifest))):
             stated = zip(recorded["prediction"][place], recorded["radius"][place], strict=True)
             for id, (group, radius) in zip(recorded["id"], stated, strict=True):
                 if id not in level.kept or not _follows(level.kept[id], group, radius):
-                    yield id, f"its votes do not prove its answer to {words}"
+                    yield id, unproved
             for id in _unlikely(level, run.plan):
-                yield id, f"its votes do not prove its answer to {words} by the second method"
+                yield id, f"{unproved} by the second method"
 
 
 def _follows(derived: Certificate, group: int | None, radius: float) -> bool:

@@ -10,21 +10,22 @@ forward pass, and take one epsilon for all inputs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import inf, prod
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
-from smoothcert._settings import PLACE_NAMES
-from smoothcert.data import Dataset, select_ids
+from smoothcert.data import select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, number_of, warn
 from smoothcert.noises import Transformed
@@ -34,19 +35,22 @@ from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.manifest import MOST_INPUTS
 from smoothcert.runs.run import Run, check_has_certificates, locked_journal, open_run
 from smoothcert.smoothed import Subject
-from smoothcert.tasks.attack_amounts import AmountAttacker
-from smoothcert.tasks.predict import predict
-from smoothcert.tasks.recorded_subject import Places, recorded_subject
+from smoothcert.tasks.predict import Prediction, predict
+from smoothcert.tasks.recorded_subject import Places, RecordedSubject, recorded_subject
 from smoothcert.training.methods.ascent import Gradient, ascend, loss_gradient
 from smoothcert.training.methods.base import noisy_copies
-
-Way = Literal["gradients", "votes"]
+from smoothcert.transformations.pictures import transform
 
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
+"""The norms in which changes are searched."""
 _MOST_ROWS = 4096
 """The most noisy copies in a forward pass of the search."""
 _MORE_COPIES = 16
 """A vote tells less than a gradient, so the search by votes takes this many times the copies."""
+_PICTURES_TOGETHER = 8
+"""Inputs whose amounts are searched together."""
+_COPIES_OF_AMOUNT = 4
+"""Every amount is looked at with this many times the noisy copies of a step."""
 
 
 def attack(
@@ -92,7 +96,6 @@ def attack(
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
             `audit`.
     """
-    _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
     if run.plan.top > 1:
         raise InvalidInput(
@@ -101,35 +104,24 @@ def attack(
             run=run.path,
             top=run.plan.top,
         )
-    search = _Search(
-        norm=_checked_norm(run, norm),
-        steps=_check.whole("steps", steps, least=1),
-        copies=_check.whole("copies", copies, least=1),
-        attempts=_check.whole("attempts", attempts, least=1),
-        samples=_check.whole("samples", samples, least=1),
-        alpha=_check.alpha("alpha", alpha),
-    )
+    search = _Search(_checked_norm(run, norm), steps, copies, attempts, samples, alpha)
     chosen = _chosen_ids(run, ids, limit)
-    smoothed, subject, dataset = recorded_subject(run.manifest, places, purpose="attack")
-    attacker: _Attacker | AmountAttacker
-    if isinstance(subject.noise, Transformed):
-        settings_of_search = {
-            key: value for key, value in search._asdict().items() if key != "norm"
-        }
-        attacker = AmountAttacker(smoothed, subject, dataset, **settings_of_search)
-    else:
-        attacker = _Attacker(smoothed, subject, search, dataset)
-    settings = search._asdict() | {
-        "shape": list(subject.shape),
+    recorded = recorded_subject(run.manifest, places, purpose="attack")
+    kind: type[_Attacker] = _ChangeAttacker
+    if isinstance(run.noise, Transformed):
+        kind = _AmountAttacker
+    attacker = kind(recorded, search)
+    settings = asdict(search) | {
+        "shape": list(recorded.subject.shape),
         "by": ", then ".join(attacker.ways),
     }
     with locked_journal(run.path) as journal:
         distances = _begin_attacks(run, journal, search.norm, settings, restart=restart)
         remaining = [id for id in chosen if id not in distances]
-        done = len(chosen) - len(remaining)
-        for part in _groups(remaining, attacker.together(attacker.ways[0])):  # type: ignore[arg-type]
-            progress(done, len(chosen))
-            done += len(part)
+        size = attacker.together(attacker.ways[0])
+        for first in range(0, len(remaining), size):
+            progress(len(chosen) - len(remaining) + first, len(chosen))
+            part = remaining[first : first + size]
             attacks = attacker.attack(
                 [journal.certificate(id, plan=run.plan, noise=run.noise) for id in part]
             )
@@ -183,9 +175,9 @@ def _begin_attacks(
 
 def _checked_norm(run: Run, norm: str | None) -> str:
     certified = run.noise.norm
-    allowed = {certified, *run.noise.other_radii(1.0, (1,))} & set(_ORDERS)
-    if isinstance(run.noise, Transformed):
-        allowed = {certified}
+    allowed = {certified}
+    if not isinstance(run.noise, Transformed):
+        allowed = {certified, *run.noise.other_radii(1.0, (1,))}.intersection(_ORDERS)
     if not allowed:
         raise InvalidInput(
             "no-attack-in-norm",
@@ -193,14 +185,13 @@ def _checked_norm(run: Run, norm: str | None) -> str:
             norm=certified,
             noise=run.noise,
         )
-    if norm is None:
-        norm = certified
-    _check.one_of("norm", norm, tuple(sorted(allowed)))
-    return norm
+    chosen: str = _check.one_of("norm", norm or certified, tuple(sorted(allowed)))
+    return chosen
 
 
-class _Search(NamedTuple):
-    """The settings of the search."""
+@dataclass(frozen=True)
+class _Search:
+    """The settings of a search. See `attack`."""
 
     norm: str
     steps: int
@@ -209,149 +200,204 @@ class _Search(NamedTuple):
     samples: int
     alpha: float
 
+    def __post_init__(self) -> None:
+        _check.fields(self, _check.whole, "steps", "copies", "attempts", "samples", least=1)
+        _check.fields(self, _check.alpha, "alpha")
+
 
 @dataclass
 class _Candidate:
-    """The search for the smallest change of one input that alters its answer.
+    """An input whose answer is to be altered.
 
     Args:
-        id: The number of the input.
         x: The input.
         right: The right answer.
-        first: The length of the first attempt.
-        epsilon: The length of the next attempt.
-        tried: The largest length at which an attempt failed.
-        distance: The length of the smallest change that altered the answer.
-        changed: The input after this change.
-        answer: The answer to it.
+        radius: The certified radius.
+        attack: The smallest change that altered the answer so far.
     """
 
-    id: int
     x: Tensor
     right: int
-    first: float
-    epsilon: float = 0.0
-    tried: float = 0.0
-    distance: float = inf
-    changed: Tensor | None = None
-    answer: int | None = None
+    radius: float
+    attack: Attack
 
-    def begin(self) -> None:
-        """Begin a search, if an earlier one found nothing."""
-        self.epsilon = self.first
-        self.tried = 0.0
-
-    def succeed(self, changed: Tensor, answer: int, length: float) -> None:
+    def keep(self, changed: Tensor, answer: int, length: float) -> None:
         """Keep a change that altered the answer, if it is the smallest so far."""
-        if length < self.distance:
-            self.changed = changed
-            self.answer = answer
-            self.distance = length
-
-    def fail(self) -> None:
-        """Remember that the attempt did not alter the answer."""
-        self.tried = max(self.tried, min(self.epsilon, self.distance))
-
-    def next_attempt(self) -> None:
-        """Go further out until an attempt succeeds, then bisect."""
-        if self.distance < inf:
-            self.epsilon = (self.tried + self.distance) / 2
-        else:
-            self.epsilon = 2 * self.epsilon
-
-    def result(self) -> Attack:
-        """What the journal keeps."""
-        if self.changed is None:
-            return Attack(self.id, inf)
-        content = self.changed.float().numpy().tobytes()
-        return Attack(self.id, self.distance, self.answer, content)
+        if length < self.attack.distance:
+            content = changed.float().numpy().tobytes()
+            self.attack = Attack(self.attack.id, length, answer, content)
 
 
-class _Attacker:
-    """Attacks batches of inputs."""
+class _Attacker(ABC):
+    """Base of both searches.
 
-    def __init__(
-        self, smoothed: Subject, subject: Subject, search: _Search, dataset: Dataset
-    ) -> None:
-        self.smoothed = smoothed
-        self.subject = subject
+    Args:
+        recorded: The smoothed classifier of a run, and its data.
+        search: The settings.
+    """
+
+    ways: tuple[str, ...]
+    """What the searches follow, one after the other, until one of them alters the answer."""
+
+    def __init__(self, recorded: RecordedSubject, search: _Search) -> None:
+        self.smoothed, self.subject, self.dataset = recorded
         self.search = search
-        self.dataset = dataset
+
+    @abstractmethod
+    def together(self, way: str) -> int:
+        """How many inputs are searched together."""
+
+    @abstractmethod
+    def try_all(self, candidates: Sequence[_Candidate]) -> None:
+        """Search a change of each input."""
+
+    def attack(self, certificates: Sequence[Certificate]) -> list[Attack]:
+        """Attack the inputs of some certificates."""
+        candidates = list(map(self._candidate, certificates))
+        self.try_all(candidates)
+        return [candidate.attack for candidate in candidates]
+
+    def _candidate(self, certificate: Certificate) -> _Candidate:
+        """An input. The right answer is its label or, without one, its class."""
+        c = certificate
+        x = self.subject.read(self.dataset, c.id)[1]
+        right = c.prediction if c.label is None else c.label
+        assert right is not None
+        candidate = _Candidate(x, right, c.radius, Attack(c.id, inf))
+        if c.prediction is not None and c.prediction != right:
+            candidate.keep(x, c.prediction, 0.0)  # it is certified for another class
+        return candidate
+
+    def judge(
+        self, candidates: Sequence[_Candidate], changed: Tensor, lengths: Sequence[float]
+    ) -> list[bool]:
+        """Whether the smoothed classifier answers otherwise to each changed input."""
+        altered = []
+        answers = self.answers(changed, self.search.samples)
+        for candidate, x, answer, length in zip(candidates, changed, answers, lengths, strict=True):
+            is_altered = answer.prediction not in (None, candidate.right)
+            if answer.prediction is not None and is_altered:
+                candidate.keep(x, answer.prediction, length)
+            altered.append(is_altered)
+        return altered
+
+    def answers(self, x: Tensor, samples: int) -> list[Prediction]:
+        """The answers of the smoothed classifier. All attempts on an input share alpha."""
+        alpha = self.search.alpha / (len(self.ways) * self.search.attempts + 1)
+        with warnings.catch_warnings(action="ignore"):  # the run has warned about such inputs
+            return predict(self.smoothed, x, samples=samples, alpha=alpha)
+
+
+class _AmountAttacker(_Attacker):
+    """Searches the smallest amount of a transformation that alters the answer.
+
+    A few votes show at which amounts of a grid another class may lead. The smallest of these are
+    asked about with as many samples as a proof needs.
+    """
+
+    ways = ("amounts",)
+
+    def together(self, way: str) -> int:
+        return _PICTURES_TOGETHER
+
+    def try_all(self, candidates: Sequence[_Candidate]) -> None:
+        noise = self.subject.noise
+        assert isinstance(noise, Transformed)
+        side = torch.linspace(0, noise.largest, self.search.steps + 1, dtype=torch.float64)[1:]
+        amounts = torch.cat([torch.zeros(1, dtype=torch.float64), side, -side])
+        amounts = amounts[amounts.abs().argsort(stable=True)]
+        grids = [
+            transform(c.x.expand(len(amounts), *c.x.shape), noise, amounts).float()
+            for c in candidates
+        ]
+        looks = self.answers(torch.cat(grids), _COPIES_OF_AMOUNT * self.search.copies)
+        leaders = np.array([look.leader for look in looks]).reshape(len(grids), -1)
+        suspects = [
+            np.flatnonzero(row != candidate.right)[: self.search.attempts]
+            for row, candidate in zip(leaders, candidates, strict=True)
+        ]
+        for attempt in range(self.search.attempts):
+            asked = [
+                i
+                for i, candidate in enumerate(candidates)
+                if candidate.attack.distance == inf and attempt < len(suspects[i])
+            ]
+            if not asked:
+                break
+            places = [suspects[i][attempt] for i in asked]
+            changed = [grids[i][place] for i, place in zip(asked, places, strict=True)]
+            lengths = amounts[places].abs().tolist()
+            self.judge([candidates[i] for i in asked], torch.stack(changed), lengths)
+
+
+class _ChangeAttacker(_Attacker):
+    """Searches small changes of every number of an input."""
+
+    def __init__(self, recorded: RecordedSubject, search: _Search) -> None:
+        super().__init__(recorded, search)
+        subject = self.subject
         self.step = subject.noise.grid[0] if subject.noise.grid else None
-        is_picture = self.step is not None or getattr(dataset, "levels", None) is not None
+        is_picture = self.step is not None or getattr(self.dataset, "levels", None) is not None
         self.values = (0.0, 1.0) if is_picture else None  # a changed picture stays a picture
         runtime = replace(subject.runtime, dtype="float32")
         self.device = runtime.torch_device
         self.module: nn.Module | None = None
-        self.ways: tuple[Way, ...] = ("votes",)
-        """What the searches follow, one after the other, until one of them alters the answer."""
+        self.ways = ("votes",)
         placed = place(subject.classifier.module, runtime, subject.noisy_shape)
         if isinstance(placed, nn.Module) and _has_gradient(placed, subject):
             self.module = placed
             self.ways = ("gradients", "votes")
 
-    def copies(self, way: Way) -> int:
+    def copies(self, way: str) -> int:
         """The noisy copies of an input that a step looks at."""
         return self.search.copies * (_MORE_COPIES if way == "votes" else 1)
 
-    def together(self, way: Way) -> int:
-        """How many inputs are searched together."""
+    def together(self, way: str) -> int:
         return max(_MOST_ROWS // self.copies(way), 1)
 
-    def attack(self, certificates: Sequence[Certificate]) -> list[Attack]:
-        """Attack the inputs of some certificates."""
-        x = [self.subject.read(self.dataset, c.id)[1] for c in certificates]
-        lengths = self._first_lengths(certificates)
-        candidates = list(map(_candidate, certificates, x, lengths))
+    def try_all(self, candidates: Sequence[_Candidate]) -> None:
         # First we look at the inputs as they are: some answers are wrong without a change.
-        unchanged = [candidate for candidate in candidates if candidate.distance > 0]
+        unchanged = [candidate for candidate in candidates if candidate.attack.distance > 0]
         if unchanged:
-            self._judge(unchanged, torch.stack([candidate.x for candidate in unchanged]))
+            x = torch.stack([candidate.x for candidate in unchanged])
+            self.judge(unchanged, x, [0.0] * len(x))
         for way in self.ways:
-            unbroken = [candidate for candidate in candidates if candidate.distance == inf]
-            for group in _groups(unbroken, self.together(way)):
-                self._search(group, way)
-        return [candidate.result() for candidate in candidates]
+            unbroken = [candidate for candidate in candidates if candidate.attack.distance == inf]
+            size = self.together(way)
+            for first in range(0, len(unbroken), size):
+                self._approach(unbroken[first : first + size], way)
 
-    def _search(self, candidates: Sequence[_Candidate], way: Way) -> None:
-        """Search a smaller and smaller change of each input."""
-        for candidate in candidates:
-            candidate.begin()
+    def _approach(self, candidates: Sequence[_Candidate], way: str) -> None:
+        """Go further out until an attempt alters the answer, then bisect."""
+        x = torch.stack([candidate.x for candidate in candidates])
+        labels = torch.tensor([candidate.right for candidate in candidates], device=self.device)
+        epsilon = self._first_lengths(candidates)
+        largest_failure = np.zeros(len(candidates))
         for _ in range(self.search.attempts):
-            self._judge(candidates, self._change(candidates, way))
-            for candidate in candidates:
-                candidate.next_attempt()
+            changed = self._change(x, labels, epsilon, way)
+            change = (changed.double() - x.double()).flatten(1).numpy()
+            lengths = np.linalg.norm(change, ord=_ORDERS[self.search.norm], axis=1).tolist()
+            altered = self.judge(candidates, changed, lengths)
+            distance = np.array([candidate.attack.distance for candidate in candidates])
+            failure = np.where(altered, 0.0, np.minimum(epsilon, distance))
+            largest_failure = np.maximum(largest_failure, failure)
+            middle = (largest_failure + distance) / 2
+            epsilon = np.where(distance < inf, middle, 2 * epsilon)
 
-    def _first_lengths(self, certificates: Sequence[Certificate]) -> list[float]:
+    def _first_lengths(self, candidates: Sequence[_Candidate]) -> NDArray[np.float64]:
         """Twice the certified radius of each input, or half a standard deviation of the noise."""
         noise = self.subject.noise
-        radius = np.array([c.radius for c in certificates])
+        radius = np.array([candidate.radius for candidate in candidates])
         least = noise.deviation / 2
         if self.search.norm != noise.norm:
             radius = noise.other_radii(radius, self.subject.shape)[self.search.norm]
             least = least / prod(self.subject.shape) ** 0.5
-        lengths: list[float] = np.maximum(2 * radius, least).tolist()
+        lengths: NDArray[np.float64] = np.maximum(2 * radius, least)
         return lengths
 
-    def _judge(self, candidates: Sequence[_Candidate], changed: Tensor) -> None:
-        """Ask the smoothed classifier about changed inputs."""
-        x = torch.stack([candidate.x for candidate in candidates])
-        change = (changed.double() - x.double()).flatten(1).numpy()
-        lengths = np.linalg.norm(change, ord=_ORDERS[self.search.norm], axis=1).tolist()
-        answers = self._answers(changed)
-        for candidate, one, answer, length in zip(
-            candidates, changed, answers, lengths, strict=True
-        ):
-            if answer is not None and answer != candidate.right:
-                candidate.succeed(one, answer, length)
-            else:
-                candidate.fail()
-
-    def _change(self, candidates: Sequence[_Candidate], way: Way) -> Tensor:
-        """The inputs, changed by at most the length of the next attempt of each."""
-        x = torch.stack([candidate.x for candidate in candidates]).to(self.device, torch.float32)
-        labels = torch.tensor([candidate.right for candidate in candidates], device=self.device)
-        lengths = torch.tensor([candidate.epsilon for candidate in candidates], dtype=torch.float64)
+    def _change(self, x: Tensor, labels: Tensor, epsilon: NDArray[np.float64], way: str) -> Tensor:
+        """The inputs, each changed by at most the length of its next attempt."""
+        x = x.to(self.device, torch.float32)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.smoothed.next_key("attack"))
@@ -363,7 +409,7 @@ class _Attacker:
             changed = ascend(
                 direction,
                 x,
-                epsilon=lengths.to(x).view(-1, *[1] * (x.ndim - 1)),
+                epsilon=torch.from_numpy(epsilon).to(x).view(-1, *[1] * (x.ndim - 1)),
                 steps=self.search.steps,
                 norm=self.search.norm,
                 values=self.values,
@@ -396,30 +442,6 @@ class _Attacker:
             return torch.where(unanimous, noise[0], (noise * (other - other.mean(0))).mean(0))
 
         return towards_other_answers
-
-    def _answers(self, x: Tensor) -> list[int | None]:
-        """The answers of the smoothed classifier. All attempts on an input share alpha."""
-        alpha = self.search.alpha / (len(self.ways) * self.search.attempts + 1)
-        with warnings.catch_warnings(action="ignore"):  # the run has warned about such inputs
-            predictions = predict(self.smoothed, x, samples=self.search.samples, alpha=alpha)
-        return [answer.prediction for answer in predictions]
-
-
-def _candidate(certificate: Certificate, x: Tensor, first: float) -> _Candidate:
-    """The search for one input: the right answer is its label or, without one, its class."""
-    c = certificate
-    right = c.prediction if c.label is None else c.label
-    assert right is not None
-    candidate = _Candidate(c.id, x, right, first)
-    if c.prediction is not None and c.prediction != right:
-        candidate.succeed(x, c.prediction, 0.0)  # it is certified for another class
-    return candidate
-
-
-def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """The items in groups of at most this size."""
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
 
 
 def _has_gradient(module: nn.Module, subject: Subject) -> bool:

@@ -10,9 +10,11 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,10 +27,9 @@ from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
+from smoothcert.plans import BettingRadii, Case, Certificate, Look, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
-from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
@@ -95,18 +96,17 @@ class Audit:
     together: str = ""
 
     def __str__(self) -> str:
-        return "\n".join(self._sentences())
+        findings = [f"input {finding.id}: {finding.reason}" for finding in self.findings]
+        return "\n".join([*findings, *self.sentences()])
 
-    def _sentences(self) -> Iterator[str]:
-        for finding in self.findings:
-            yield f"input {finding.id}: {finding.reason}"
+    def sentences(self) -> Iterator[str]:
+        """What was checked, and what that says about all certificates."""
         if not self.plans_checked:
             yield (
                 "The clock of version 1.0 decided about the plans of this budget, so they cannot "
                 "be derived again: nothing is known about their alpha."
             )
-        drawn = f"{self.redrawn} drawn again"
-        yield f"{self.run}: {self._checked}, {drawn}: {self._outcome}."
+        yield f"{self.run}: {self._checked}, {self.redrawn} drawn again: {self._outcome}."
         if self.questions:
             yield f"Its answers to {number_of(self.questions, 'question')} were checked, too."
         if self.left_out:
@@ -120,9 +120,9 @@ class Audit:
         checked = f"{number_of(max(self.checked, self.asked), 'certificate')} checked"
         if self.checked < self.asked:
             checked = f"{self.checked} of {checked}"
-        if self.labels_checked:
-            return checked
-        return f"{checked} (labels not compared, because the data was not found)"
+        if not self.labels_checked:
+            checked += " (labels not compared, because the data was not found)"
+        return checked
 
     @property
     def _outcome(self) -> str:
@@ -176,23 +176,25 @@ def audit(
     folder = folder_of(run)
     with Journal(folder) as journal:
         manifest = journal.manifest()
-        records = _Records(journal, manifest)
-        if not records.ids:
+        if not journal.ids():
             raise InvalidInput(
                 "no-certificates",
                 "{run} has no certificates yet: there is nothing to check",
                 run=folder,
             )
         subject, dataset = _subject_and_data(manifest, places, redraw)
-        findings = [*_other_inputs(records), *_faults(records, dataset, seed)]
+        records = _Records(journal, manifest, dataset)
+        findings = [*_other_inputs(records), *_faults(records, seed)]
+        invalid = {finding.id for finding in findings}
         if manifest.budget is not None and manifest.plans_known:
-            invalid = {finding.id for finding in findings}
             findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
-        chosen = _choose(records, dataset, redraw, seed)
+        valid = [id for id in records.asked if id not in invalid]
+        chosen = random.Random(seed).sample(valid, min(redraw, len(valid)))
+        certificates = [records.certificate(id) for id in chosen]
     if subject is not None and dataset is not None:
         findings += _readable(manifest, subject, dataset)
-        if chosen:
-            findings += _draw_again(chosen, manifest, subject, dataset)
+        if certificates:
+            findings += _draw_again(certificates, manifest, subject, dataset)
     if manifest.questions:
         findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
     coverage = None
@@ -219,16 +221,15 @@ class _Records:
     Args:
         journal: The journal, open for reading.
         manifest: The manifest of the run.
+        dataset: Its data, if that was found.
     """
 
-    def __init__(self, journal: Journal, manifest: Manifest) -> None:
+    def __init__(self, journal: Journal, manifest: Manifest, dataset: Dataset | None) -> None:
         self.manifest = manifest
+        self.dataset = dataset
         self.ids = journal.ids()
         self.asked = sorted(self.ids.intersection(manifest.ids))
-        self._journal = journal
-
-    def certificate(self, id: int) -> Certificate:
-        return self._journal.certificate(id, plan=self.manifest.plan, noise=self.manifest.noise)
+        self.certificate = partial(journal.certificate, plan=manifest.plan, noise=manifest.noise)
 
 
 def _subject_and_data(
@@ -261,7 +262,7 @@ def _readable(manifest: Manifest, subject: Subject, dataset: Dataset) -> Iterato
             yield Finding(id, "it was left out as unreadable, but it can be read")
 
 
-def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Iterator[Finding]:
+def _faults(records: _Records, seed: int | None) -> Iterator[Finding]:
     """What is wrong with each certificate that was asked for."""
     tested = set(records.asked)
     if isinstance(records.manifest.plan.primary, (BettingRadii, Walk)):
@@ -274,31 +275,11 @@ def _faults(records: _Records, dataset: Dataset | None, seed: int | None) -> Ite
         except InvalidInput as error:
             yield Finding(id, str(error))
             continue
-        reasons = [
-            invalid or _other_plan(certificate, records.manifest),
-            _wrong_label(certificate, dataset, records.manifest.groups),
-        ]
-        if id in tested and invalid is None:
-            reasons.append(_too_small_margin(certificate, dataset, records.manifest))
-        if not certificate.abstained:  # an abstention claims nothing about its input
-            reasons.append(_too_far_rounded(certificate, dataset, records.manifest))
-        for reason in filter(None, reasons):
+        invalid = invalid or _other_plan(certificate, records.manifest)
+        if invalid is not None:
+            yield Finding(id, invalid)
+        for reason in filter(None, _other_than_data(certificate, records, second=id in tested)):
             yield Finding(id, reason)
-
-
-def _choose(
-    records: _Records, dataset: Dataset | None, redraw: int, seed: int | None
-) -> list[Certificate]:
-    """So many random certificates that can be read, and whose input can be drawn again."""
-    chosen: list[Certificate] = []
-    for id in random.Random(seed).sample(records.asked, len(records.asked)):
-        if len(chosen) == redraw:
-            break
-        with suppress(InvalidInput):
-            certificate = records.certificate(id)
-            if _too_far_rounded(certificate, dataset, records.manifest) is None:
-                chosen.append(certificate)
-    return chosen
 
 
 def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
@@ -314,14 +295,12 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
         spending = Spending.recorded(records.manifest)
         for block, plan in spending.blocks(spending.order):
             certificates = [records.certificate(id) for id in block if id in left]
+            spending.add(certificates)
             for certificate in certificates:
-                spending.add(certificate)
                 # Version 1.0 could leave an input with a rule that proves nothing.
                 if certificate.plan != plan and isinstance(certificate.plan, Plan):
-                    yield Finding(
-                        certificate.id,
-                        f"its plan is {certificate.plan!r}, the budget gives {plan!r}",
-                    )
+                    reason_here = f"its plan is {certificate.plan!r}, the budget gives {plan!r}"
+                    yield Finding(certificate.id, reason_here)
             unfinished = set(block).difference(left, records.manifest.unreadable)
             left.difference_update(block)
             if unfinished:
@@ -375,10 +354,9 @@ def _other_claim(stated: Certificate, derived: Certificate) -> str | None:
 
 def _other_bounds(stated: Proof, derived: Proof) -> str | None:
     """How the bounds differ by more than rounding, which may differ between versions of SciPy."""
-    same_kind = (stated.upper is None) == (derived.upper is None)
-    lower = abs(stated.lower - derived.lower)
-    upper = abs((stated.upper or 0.0) - (derived.upper or 0.0))
-    if same_kind and lower <= _BOUND_TOLERANCE and upper <= _BOUND_TOLERANCE:
+    bounds = [[proof.lower, proof.upper] for proof in (stated, derived)]
+    there, here = np.array(bounds, float)  # no upper bound becomes NaN
+    if np.allclose(there, here, rtol=0, atol=_BOUND_TOLERANCE, equal_nan=True):
         return None
     return f"its votes prove {_bounds(derived)}, it states {_bounds(stated)}"
 
@@ -405,61 +383,49 @@ def _other_plan(c: Certificate, manifest: Manifest) -> str | None:
     return f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
 
 
-def _wrong_label(c: Certificate, dataset: Dataset | None, groups: Groups | None) -> str | None:
-    """How the label of a certificate differs from the one in the data; None if it does not."""
-    if dataset is None:
-        return None
-    if c.id >= len(dataset):
-        return "the data does not have this input"
-    # If the data set has its labels in memory, the inputs need not be read.
-    labels = getattr(dataset, "labels", None)
+def _other_than_data(c: Certificate, records: _Records, *, second: bool) -> Iterator[str]:
+    """How a certificate does not fit to its input and its label in the data."""
+    manifest = records.manifest
+    if records.dataset is None:
+        if second and isinstance(c.plan, Walk) and not c.abstained:
+            yield "its margins follow from its picture, and the data is not here"
+        return
     try:
-        label = int(dataset[c.id][1] if labels is None else labels[c.id])
+        x, label = _input_and_label(c, records.dataset)
     except Exception as error:  # code of the user may raise any error
-        return f"its input cannot be read: {first_line(error)}"
-    if groups is not None:
-        label = groups.label(label)
-    if label == (NO_CLASS if c.label is None else c.label):
-        return None
-    return f"its label in the data is {label}, it states {c.label}"
+        yield f"its input cannot be read: {first_line(error)}"
+        return
+    if manifest.groups is not None:
+        label = manifest.groups.label(label)
+    if label != (NO_CLASS if c.label is None else c.label):
+        yield f"its label in the data is {label}, it states {c.label}"
+    if x is not None and not c.abstained:  # an abstention claims nothing about its input
+        yield from _other_values(c, x, manifest.dtype, second=second)
 
 
-def _too_small_margin(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
-    """The first cell of a walk whose margin is too small, in words; None if there is none.
-
-    An input that cannot be read is reported with its label.
-    """
-    if not isinstance(c.plan, Walk) or c.abstained:
-        return None
-    if dataset is None:
-        return "its margins follow from its picture, and the data is not here"
-    try:
-        x = dataset[c.id][0]
-    except Exception:  # code of the user may raise any error
-        return None
-    certified = x if manifest.dtype == "float64" else x.float()
-    return uncovered(c, certified.double().numpy())
+def _other_values(c: Certificate, x: Tensor, dtype: str, *, second: bool) -> Iterator[str]:
+    """What is wrong with a certificate, according to the values of its input."""
+    if second and isinstance(c.plan, Walk):
+        certified = x if dtype == "float64" else x.float()
+        yield uncovered(c, certified.double().numpy()) or ""
+    moved = too_far_rounded(x, c.noise, dtype)
+    if moved is not None:
+        yield (
+            f"its input was rounded to float32, which moved it by {moved:.2g}, too far for "
+            f"{c.noise}: certify it again in float64"
+        )
 
 
-def _too_far_rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str | None:
-    """How far the certified input is from the one in the data, if float32 moved it by too much.
-
-    An input that cannot be read is reported with its label.
-    """
-    is_8_bit = getattr(dataset, "levels", None) is not None
-    if dataset is None or is_8_bit or manifest.dtype == "float64":
-        return None
-    try:
-        x = dataset[c.id][0]
-    except Exception:  # code of the user may raise any error
-        return None
-    moved = too_far_rounded(x, c.noise, manifest.dtype)
-    if moved is None:
-        return None
-    return (
-        f"its input was rounded to float32, which moved it by {moved:.2g}, too far for {c.noise}: "
-        "certify it again in float64"
-    )
+def _input_and_label(c: Certificate, dataset: Dataset) -> tuple[Tensor | None, int]:
+    """The label of an input, and its values where they have to be checked."""
+    if c.id >= len(dataset):
+        raise IndexError("the data does not have it")
+    is_8_bit = getattr(dataset, "levels", None) is not None  # float32 moves none of its values
+    labels = getattr(dataset, "labels", None)
+    if labels is not None and is_8_bit and not isinstance(c.plan, Walk):
+        return None, int(labels[c.id])
+    x, label = dataset[c.id]
+    return x, int(label)
 
 
 def _draw_again(
@@ -482,16 +448,16 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        recorded = {certificate.id: certificate.looks for certificate in chosen}
-        surveyed = {id: votes for id, votes in surveyed_votes(manifest).items() if id in recorded}
-        again = {c.id: c.looks for c in _certificates_again(executor, chosen)}
+        surveyed = surveyed_votes(manifest)
+        surveyed = {c.id: surveyed[c.id] for c in chosen if c.id in surveyed}
+        again = _looks_again(executor, chosen)
         surveyed_again = survey_again(executor, job, surveyed)
         status = executor.status()
-    for id in again:
-        if again[id] != recorded[id]:
-            yield Finding(id, "drawing it again gave other votes")
-    for id in surveyed:
-        if surveyed_again[id] != surveyed[id]:
+    for c in chosen:
+        if again[c.id] != c.looks:
+            yield Finding(c.id, "drawing it again gave other votes")
+    for id, votes in surveyed.items():
+        if surveyed_again[id] != votes:
             yield Finding(id, "drawing it again gave other votes in the survey of the budget")
     low, high = manifest.values or (status.lowest, status.highest)
     if status.lowest < low or status.highest > high:
@@ -502,14 +468,14 @@ def _draw_again(
         )
 
 
-def _certificates_again(executor: Executor, chosen: Sequence[Certificate]) -> Iterator[Certificate]:
-    """Certify inputs again, in another order than before."""
-    by_plan: dict[Plan, list[int]] = {}
-    for certificate in sorted(chosen, key=lambda c: c.id, reverse=True):
-        by_plan.setdefault(certificate.plan, []).append(certificate.id)
-    for plan, ids in by_plan.items():
+def _looks_again(executor: Executor, chosen: Sequence[Certificate]) -> dict[int, tuple[Look, ...]]:
+    """The votes of inputs that are certified again, in another order than before."""
+    again: dict[int, tuple[Look, ...]] = {}
+    for plan in dict.fromkeys(c.plan for c in chosen):
+        ids = sorted((c.id for c in chosen if c.plan == plan), reverse=True)
         for finished in executor.certify(ids, plan):
-            yield from finished
+            again |= {c.id: c.looks for c in finished}
+    return again
 
 
 def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:

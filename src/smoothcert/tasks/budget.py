@@ -138,28 +138,6 @@ class Budget:
         )
 
 
-class OnePlan:
-    """No budget: all inputs are one block with one plan.
-
-    Args:
-        plan: The plan.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def blocks(self, ids: Sequence[int]) -> Iterator[tuple[list[int], Plan]]:
-        """All inputs and the plan."""
-        yield list(ids), self.plan
-
-    def add(self, certificate: Certificate) -> None:
-        """Nothing depends on certificates."""
-
-    def record(self, block: Sequence[int], plan: Plan) -> dict[str, Any]:
-        """Nothing has to be recorded."""
-        return {}
-
-
 class Spending:
     """What was spent of a budget, and the plan of the next block.
 
@@ -182,7 +160,7 @@ class Spending:
     def __init__(
         self, plan: Plan, noise: Noise, seed: int, ids: Sequence[int], survey: Survey, total: int
     ) -> None:
-        self.plan = plan
+        self.plan = _with_small_pilot(plan, (total - survey.samples) / max(len(ids), 1))
         self.noise = noise
         self.survey = survey
         self.total = total
@@ -210,19 +188,17 @@ class Spending:
             timed=budget.minutes is not None,
         )
         total = budget.total(seen, padding)
-        each = (total - seen.samples) / len(ids)
 
-        def with_samples(samples: float) -> Spending:
-            plan = _with_small_pilot(job.plan, samples)
-            return cls(plan, job.subject.noise, job.subject.seed, ids, seen, total)
+        def spending_of(total: int) -> Spending:
+            return cls(job.plan, job.subject.noise, job.subject.seed, ids, seen, total)
 
-        spending = with_samples(each)
-        if each >= spending._least:
+        spending = spending_of(total)
+        least = spending._least
+        if total >= seen.samples + least * len(ids):
             return spending
         # More samples may mean a larger pilot, which needs more samples.
-        least = spending._least
-        while with_samples(least)._least > least:
-            least = with_samples(least)._least
+        while spending_of(seen.samples + least * len(ids))._least > least:
+            least = spending_of(seen.samples + least * len(ids))._least
         raise budget.too_small(len(ids), least, seen, padding)
 
     @classmethod
@@ -237,8 +213,7 @@ class Spending:
         seen = Survey(surveyed_votes(manifest), entry["survey"], entry["rate"])
         # Inputs that could not be read keep their place in the order.
         ids = [*{*manifest.ids, *manifest.unreadable}]
-        each = (total - seen.samples) / max(len(ids), 1)
-        plan = _with_small_pilot(manifest.requested_plan, each)
+        plan = manifest.requested_plan
         return cls(plan, manifest.noise, manifest.seed, ids, seen, total)
 
     @classmethod
@@ -255,15 +230,15 @@ class Spending:
         assert entry is not None
         spending._first_plan = manifest.plan
         spending._interrupted = entry["block"], restore(entry["plan"])
-        for certificate in done:
-            spending.add(certificate)
+        spending.add(done)
         return spending
 
-    def add(self, certificate: Certificate) -> None:
-        """Count the samples of an input, and learn from its votes."""
-        self.spent += certificate.samples
-        if certificate.id in self._teachers:
-            self._votes[votes_of(certificate, self.plan)] += 1
+    def add(self, certificates: Iterable[Certificate]) -> None:
+        """Count the samples of inputs, and learn from their votes."""
+        for certificate in certificates:
+            self.spent += certificate.samples
+            if certificate.id in self._teachers:
+                self._votes[votes_of(certificate, self.plan)] += 1
 
     def blocks(self, ids: Iterable[int]) -> Iterator[tuple[list[int], Plan]]:
         """The next inputs and their plan, until all inputs without a certificate are certified.
@@ -316,16 +291,6 @@ class Spending:
         """
         rest = self.total - self.spent
         most = int((rest - self._least * (len(left) - size)) / size)
-        if most < self._least:
-            # Every input has at least what the cheapest plan costs, unless somebody changed this.
-            raise InvalidInput(
-                "damaged-spending",
-                "the record of the budget is damaged: {spent:,} of {total:,} samples are spent, "
-                "and {inputs:,} inputs are left; choose another `out=DIR`",
-                spent=self.spent,
-                total=self.total,
-                inputs=len(left),
-            )
         ceiling = min(self.plan.samples, most - self.plan.pilot)
         weights = self._expected_p(left)
 

@@ -35,16 +35,15 @@ from smoothcert.plans.two_stage import Bound
 from smoothcert.plans.votes import same_votes
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results, sensitive_place
-from smoothcert.runs.run import Run, RunWriter, continued, open_run, open_writer
+from smoothcert.runs.run import RunWriter, continued, open_run, open_writer
 from smoothcert.smoothed import Subject
-from smoothcert.tasks.budget import Budget, OnePlan, Spending
+from smoothcert.tasks.budget import Budget, Spending
 from smoothcert.tasks.request import Request, job_for
 from smoothcert.tasks.survey import Forecast, forecast_of
 
 _REDUCED_FORMATS = ("bfloat16", "float16")
 _FORECAST_SHARE = 0.1
 """How much of the cost of a run a forecast without the run may cost."""
-_ANOTHER_FOLDER = f"; choose another {setting('out', 'DIR')}"
 
 
 @naming_user_errors()
@@ -121,7 +120,7 @@ def certify(
     Returns:
         The results. With `out`, they are a `Run`.
     """
-    request = Request.of(
+    request = Request(
         "certify",
         model,
         data,
@@ -189,17 +188,14 @@ def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
     )
     other_noise = subject.with_settings(seed=smoothed.next_key("interactive"))
     job = job_for(other_noise, dataset, request.plan, request.ids)
-    certificates = []
+    certificates: list[Certificate] = []
     with executor or LocalExecutor(subject.ready) as executor:
         batch = executor.start(job, say_nothing).batch
-        spending: Spending | OnePlan = OnePlan(job.plan)
+        spending = None
         if request.budget is not None:
             spending = Spending.begin(request.budget, job, request.ids, executor, batch=batch)
-        for block, plan in spending.blocks(request.ids):
-            for finished in _timed(executor, block, plan):
-                for certificate in finished:
-                    spending.add(certificate)
-                    certificates.append(certificate)
+        for finished in _sample(executor, job.plan, spending, request.ids):
+            certificates += finished
         results = Results.from_certificates(dataset.name, certificates)
         if len(certificates) > 1:
             _check_votes(executor, certificates[sensitive_place(results)])
@@ -248,11 +244,17 @@ def _certify_on_disk(
     run.start(batch=runtime.batch, compile=runtime.compile)
     sensitive = None if run.recorded is None else run.sensitive_input()
     if sensitive is not None:
-        _check_votes(executor, sensitive, hint=_ANOTHER_FOLDER)
-    spending = _spending(budget, job, left, run, executor, display)
+        _check_votes(executor, sensitive)
+    spending = None
+    if budget is not None:
+        spending = _spending(budget, job, left, run, executor, display)
     display.start()
     try:
-        _sample(spending, left, run, executor, display)
+        for finished in _sample(executor, job.plan, spending, left, run):
+            status = executor.status()
+            run.keep(finished, status)
+            for certificate in finished:
+                display.update(certificate, status)
     except UnreadableInput as error:
         run.leave_out(error.id)
         raise
@@ -263,41 +265,21 @@ def _certify_on_disk(
             **error.fields,
         ) from error.__cause__
     try:
-        _check_votes(executor, sensitive or run.sensitive_input(), hint=_ANOTHER_FOLDER)
+        _check_votes(executor, sensitive or run.sensitive_input())
     except InvalidInput:
         run.record(answers=[])  # no classifier has these, so nobody goes on with this run
         raise
 
 
-def _sample(
-    spending: Spending | OnePlan,
-    left: list[int],
-    run: RunWriter,
-    executor: Executor,
-    display: Progress,
-) -> None:
-    """Certify block by block. The budget counts a certificate after it is kept."""
-    for block, plan in spending.blocks(left):
-        run.record(**spending.record(block, plan))
-        for finished in _timed(executor, block, plan):
-            status = executor.status()
-            run.keep(finished, status)
-            for certificate in finished:
-                display.update(certificate, status)
-                spending.add(certificate)
-
-
 def _spending(
-    budget: Budget | None,
+    budget: Budget,
     job: Job,
     left: list[int],
     run: RunWriter,
     executor: Executor,
     display: Progress,
-) -> Spending | OnePlan:
-    """What decides about the plan of each input, new or as recorded."""
-    if budget is None:
-        return OnePlan(job.plan)
+) -> Spending:
+    """What decides about the plan of each block, new or as recorded."""
     if run.manifest.spending is not None:
         return Spending.resume(run.manifest, run.certificates())
     spending = Spending.begin(budget, job, left, executor, batch=run.manifest.batch)
@@ -308,17 +290,31 @@ def _spending(
     return spending
 
 
-def _timed(executor: Executor, ids: list[int], plan: Plan) -> Iterator[list[Certificate]]:
-    """Certificates as they finish, with the time that they took."""
-    start = time.perf_counter()
-    for finished in executor.certify(ids, plan):
-        now = time.perf_counter()
-        seconds = (now - start) / len(finished)
-        start = now
-        yield [replace(certificate, seconds=seconds) for certificate in finished]
+def _sample(
+    executor: Executor,
+    plan: Plan,
+    spending: Spending | None,
+    ids: list[int],
+    run: RunWriter | None = None,
+) -> Iterator[list[Certificate]]:
+    """Certificates as they finish, with the time that they took.
+
+    With a budget, they come block by block, and count for the next block after they are kept.
+    """
+    for block, block_plan in [(ids, plan)] if spending is None else spending.blocks(ids):
+        if spending is not None and run is not None:
+            run.record(**spending.record(block, block_plan))
+        start = time.perf_counter()
+        for finished in executor.certify(block, block_plan):
+            now = time.perf_counter()
+            seconds = (now - start) / len(finished)
+            start = now
+            yield [replace(certificate, seconds=seconds) for certificate in finished]
+            if spending is not None:
+                spending.add(finished)
 
 
-def _check_votes(executor: Executor, before: Certificate, *, hint: str = "") -> None:
+def _check_votes(executor: Executor, before: Certificate) -> None:
     """Refuse to go on if an input gets other votes than before, more than rounding explains.
 
     A classifier may have changed, may adapt to its inputs, or may count its calls.
@@ -330,11 +326,11 @@ def _check_votes(executor: Executor, before: Certificate, *, hint: str = "") -> 
         raise InvalidInput(
             "other-votes",
             "input {id} got the votes {before} before, and now gets {now}: the classifier, or the "
-            "machine that runs it, has changed{hint}",
+            "machine that runs it, has changed; certify all inputs again, on disk into another "
+            "folder",
             id=before.id,
             before=look.votes,
             now=votes,
-            hint=hint,
         )
 
 
@@ -359,7 +355,7 @@ def forecast(
         progress: Ignored.
         **arguments: All other arguments of `certify`.
     """
-    request = Request.of("forecast", model, data, labels, **arguments)
+    request = Request("forecast", model, data, labels, **arguments)
     run = None
     if out is not None and (Path(out) / JOURNAL).is_file():
         run = open_run(out)
@@ -369,19 +365,16 @@ def forecast(
         left = request.ids
         if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            left = _left_of(run, job.plan, request.ids)
+            earlier = job.plan.earlier_plans
+            done = {c.id for c in run.certificates() if c.plan not in earlier}
+            left = [id for id in left if id not in done]
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
         runtime = executor.start(job, say_nothing)
         if request.budget is None:
             return forecast_of(executor, job, left, share=_FORECAST_SHARE)
         if run and manifest.spending is not None:
-            return Spending.resume(manifest, run.certificates()).forecast(left)
-        spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
+            spending = Spending.resume(manifest, run.certificates())
+        else:
+            spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
         return spending.forecast(left)
-
-
-def _left_of(run: Run, plan: Plan, ids: Sequence[int]) -> list[int]:
-    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
-    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
-    return [id for id in ids if id not in done]

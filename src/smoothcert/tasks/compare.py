@@ -41,12 +41,7 @@ def compare(
         The comparison. `write_report` makes a page of it.
     """
     about: dict[str, Any] = {"margin": margin, "confidence": confidence}
-    if data is None:
-        if models:
-            raise InvalidInput(
-                "settings-of-models",
-                "to compare models, give `data` as well; runs need no such settings",
-            )
+    if data is None and not models:
         return compare_runs(a, b, radius=radius, **about)
     if radius is None or models.get("out") is None:
         missing = setting("radius", "R") if radius is None else setting("out", "DIR")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert import _check
-from smoothcert._files import JOURNAL, write_output
+from smoothcert._files import JOURNAL
 from smoothcert._settings import NAMES
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime, Say
@@ -91,8 +90,7 @@ def compare_models(
     radii = tuple(np.atleast_1d(radius))
     plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
     models = [_smoothed(one, model, settings) for one in (a, b)]
-    inputs_of_data = len(find_dataset(data, labels))
-    chosen = select_ids(inputs_of_data, ids=ids, skip=skip, limit=limit)
+    chosen = select_ids(len(find_dataset(data, labels)), ids=ids, skip=skip, limit=limit)
     shuffled = order(chosen, models[0].seed)
     folders = [Path(out) / name for name in _names(a, b)]
     executors = [_KeptClassifier(), _KeptClassifier()]
@@ -111,32 +109,25 @@ def compare_models(
             with locked_journal(folder) as journal:
                 journal.write_manifest({"until_clear": True})
         comparison = compare_runs(*folders, radius=radius, margin=margin, confidence=confidence)
-        note = f"This took {_costs(comparison, len(shuffled))}."
-        comparison = replace(comparison, notes=(*comparison.notes, note))
-        write_output(
-            Path(out) / "comparison.json", json.dumps(comparison.plain(), indent=1).encode()
+        runs = (comparison.a, comparison.b)
+        note = (
+            f"This took {inputs:,} of {len(shuffled):,} inputs in random order, "
+            f"{sum(run.samples.sum() for run in runs):,} samples and "
+            f"{duration(sum(run.total_seconds for run in runs))}."
         )
+        comparison = replace(comparison, notes=(*comparison.notes, note))
         on_part(comparison)
         if all(difference.verdict != "undecided" for difference in comparison.differences):
             break
     return comparison
 
 
-def _sizes(folders: list[Path], most: int) -> Iterator[int]:
+def _sizes(folders: list[Path], most: int) -> list[int]:
     """How many inputs to look at, one number per look. Earlier looks are not repeated."""
     before = [open_run(f).asked if (f / JOURNAL).is_file() else 0 for f in folders]
     seen = min(most, *before)
-    looks = (int(_FIRST_INPUTS * _GROWTH_PER_LOOK**look) for look in range(_MOST_LOOKS))
-    for size in sorted({min(size, most) for size in looks}):
-        if size >= seen:
-            yield size
-
-
-def _costs(comparison: Comparison, inputs: int) -> str:
-    a, b = comparison.a, comparison.b
-    spent = a.samples.sum() + b.samples.sum()
-    took = duration(a.total_seconds + b.total_seconds)
-    return f"{len(a):,} of {inputs:,} inputs in random order, {spent:,} samples and {took}"
+    sizes = {min(int(_FIRST_INPUTS * _GROWTH_PER_LOOK**look), most) for look in range(_MOST_LOOKS)}
+    return sorted(size for size in sizes if size >= seen)
 
 
 class _KeptClassifier(LocalExecutor):
@@ -158,16 +149,13 @@ def _smoothed(model: Any, architecture: str | None, settings: dict[str, Any]) ->
 
 def _names(a: Any, b: Any) -> list[str]:
     """Different names of two models that can be names of folders."""
-    names = [_name(a), _name(b)]
+    names = []
+    for given in (a, b):
+        model = given.model if isinstance(given, Subject) else given
+        name = getattr(model, "name", type(model).__name__)
+        if isinstance(model, (str, Path)):
+            name = Path(model).stem if Path(model).is_file() else str(model)
+        names.append(re.sub(r"[^\w.-]+", "-", name))
     if names[0] == names[1]:
         return [f"{names[0]}-a", f"{names[1]}-b"]
     return names
-
-
-def _name(model: Any) -> str:
-    if isinstance(model, Subject):
-        model = model.model
-    name = getattr(model, "name", type(model).__name__)
-    if isinstance(model, (str, Path)):
-        name = Path(model).stem if Path(model).is_file() else str(model)
-    return re.sub(r"[^\w.-]+", "-", name)

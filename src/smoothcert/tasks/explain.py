@@ -15,28 +15,21 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert._check import NO_CLASS
-from smoothcert._settings import PLACE_NAMES
-from smoothcert.data import Dataset
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.wrappers import SeededRows, unseeded
 from smoothcert.noises import Transformed
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import Certificate, SingleDraw
+from smoothcert.plans import SingleDraw
 from smoothcert.report.explained import Explained
-from smoothcert.report.pictures import NORMS, Picture, check_picture, distance
+from smoothcert.report.pictures import Picture, check_picture
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
-from smoothcert.statistics.metrics import evenly
 from smoothcert.tasks.recorded_subject import Places, recorded_subject
 from smoothcert.transformations.pictures import transform
-
-_MOST_COMPARED = 500
-"""Inputs among which the nearest one with another label is searched."""
 
 
 def explain(
@@ -59,7 +52,6 @@ def explain(
         InvalidInput: The run has no such input, its model or data is not available, or its inputs
             are no pictures.
     """
-    _check.names("explain", places, PLACE_NAMES)
     run = open_run(run)
     chosen = _check.ids(np.atleast_1d(ids))
     copies = _check.whole("copies", copies, least=1)
@@ -77,17 +69,14 @@ def explain(
         check_picture(x.numpy(), id)
     # Only CUDA draws its noise in another way.
     same_device = has_device or manifest.device != "cuda"
-    certificates = {id: run[id] for id in inputs}
     groups = manifest.groups
-    nearest = _nearest(dataset, certificates, inputs)
     return [
         Explained(
             run.name,
-            certificates[id],
+            run[id],
             x.double().numpy(),
             *drawn,
             class_names=dataset.class_names if groups is None else groups.names,
-            nearest=nearest.get(id),
             values=manifest.values,
             attack=_attacked(run, id, x),
             same_noise=same_device and manifest.drawing == VERSION,
@@ -147,29 +136,7 @@ def _attacked(run: Run, id: int, x: Tensor) -> tuple[Picture, int, float] | None
     """The changed input that an attack found, the answer to it, and the length of the change."""
     with Journal(run.path) as journal:
         attack = journal.attack(run.noise.norm, id)
-    if attack is None or attack.changed is None or attack.prediction is None:
-        return None
-    if not attack.distance:
-        return None  # its answer is wrong without a change
+    if attack is None or attack.changed is None or attack.prediction is None or not attack.distance:
+        return None  # no attack succeeded, or the answer is wrong without a change
     changed = np.frombuffer(attack.changed, np.float32).astype(np.float64)
     return changed.reshape(tuple(x.shape)), attack.prediction, attack.distance
-
-
-def _nearest(
-    dataset: Dataset, certificates: Mapping[int, Certificate], inputs: Mapping[int, Tensor]
-) -> dict[int, tuple[float, int]]:
-    """By id: how far the nearest input with another label is, and how many were compared."""
-    compared = {
-        id: c
-        for id, c in certificates.items()
-        if c.label is not None and not c.abstained and c.noise.norm in NORMS
-    }
-    distances: dict[int, list[float]] = {id: [] for id in compared}
-    for number in evenly(len(dataset), _MOST_COMPARED) if compared else ():
-        candidate, label = dataset[int(number)]
-        for id, c in compared.items():
-            x = inputs[id]
-            if label not in (c.label, NO_CLASS) and candidate.numel() == x.numel():
-                picture = candidate.double().numpy().reshape(x.shape)
-                distances[id].append(distance(picture, x.double().numpy(), c.noise.norm))
-    return {id: (min(lengths), len(lengths)) for id, lengths in distances.items() if lengths}

@@ -5,8 +5,8 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -71,12 +71,7 @@ class Gate:
 
     def plain(self) -> dict[str, Any]:
         """The outcome as a dictionary for JSON."""
-        return {
-            "run": self.run,
-            "outcome": self.outcome,
-            "rules": [vars(rule) for rule in self.rules],
-            "guaranteed": self.guaranteed,
-        }
+        return {"outcome": self.outcome} | asdict(self)
 
     def junit(self) -> bytes:
         """The outcome as JUnit XML. An undecided rule is an error there, not a failure."""
@@ -104,6 +99,7 @@ class _Subject(NamedTuple):
 
     run: Run
     confidence: float
+    folder: Path
     baseline: str | Path | None
     places: Places
 
@@ -123,7 +119,7 @@ dtype = ["{dtype}"]
 # Every radius must follow from its votes. So many inputs are drawn again.
 audit = 5
 
-# The least percentage of all inputs of this kind, by radius. It needs labels.
+# The least percentage of all inputs of this kind, by radius, as in "0.5" = 60. It needs labels.
 {shares}
 
 # Not worse than a released model, whose run is named relative to this file. The margin is how
@@ -146,24 +142,20 @@ def policy_for(run: Run | str | Path) -> str:
     run = open_run(run).without_copies()
     check_has_certificates(run)
     radii = run.decided_radii or usual_radii([run])
+    counts = run.certified(radii).sum(axis=0)
+    least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
+    shares = [
+        f'"{radius:g}" = {int(share)}'
+        for radius, share in zip(radii, least, strict=True)
+        if run.labelled and share > 0
+    ]
     return _POLICY.format(
         inputs=len(run),
         alpha=run.plan.alpha,
         dtype=run.manifest.dtype,
-        shares=_least_shares(run, radii),
+        shares="\n".join(shares and ["[certified_accuracy]", *shares]),
         radii=", ".join(f"{radius:g}" for radius in radii),
     )
-
-
-def _least_shares(run: Run, radii: Sequence[float]) -> str:
-    """The table of a policy with shares that a run passes; a comment if it has none."""
-    counts = run.certified(radii).sum(axis=0)
-    least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
-    shares = zip(radii, least, strict=True)
-    lines = [f'"{radius:g}" = {int(share)}' for radius, share in shares if share > 0]
-    if not run.labelled or not lines:
-        return f'# [certified_accuracy]\n# "{radii[0]:g}" = 50'
-    return "\n".join(["[certified_accuracy]", *lines])
 
 
 def gate(
@@ -192,13 +184,10 @@ def gate(
         folder = Path(policy).parent
         policy = read_toml(policy)
     _check_names(policy)
-    named = policy.get("baseline")
-    if baseline is None and isinstance(named, Mapping) and "run" in named:
-        baseline = folder / str(named["run"])
     run = open_run(run)
     check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
-    subject = _Subject(run.without_copies(), confidence, baseline, places)
+    subject = _Subject(run.without_copies(), confidence, folder, baseline, places)
     rules = [*_completeness(run)]
     for name, check in _RULES.items():
         if name in policy:
@@ -208,19 +197,18 @@ def gate(
 
 def _check_names(policy: Mapping[str, Any]) -> None:
     """Check that a policy has rules, and no others than ours."""
-    unknown = [name for name in policy if name not in ("confidence", *_RULES)]
-    if unknown:
-        raise InvalidInput(
-            "unknown-rule",
-            "the policy has no rule {name!r}: choose among confidence, {rules}",
-            name=unknown[0],
-            rules=", ".join(_RULES),
-        )
+    rules = ", ".join(_RULES)
+    for name in policy:
+        if name not in ("confidence", *_RULES):
+            raise InvalidInput(
+                "unknown-rule",
+                "the policy has no rule {name!r}: choose among confidence, {rules}",
+                name=name,
+                rules=rules,
+            )
     if not set(policy) - {"confidence"}:
         raise InvalidInput(
-            "empty-policy",
-            "the policy is empty: give at least one of {rules}",
-            rules=", ".join(_RULES),
+            "empty-policy", "the policy is empty: give at least one of {rules}", rules=rules
         )
 
 
@@ -265,17 +253,8 @@ def _audit(subject: _Subject, value: Any) -> Iterator[Rule]:
     from smoothcert.tasks.audit import audit  # it needs torch
 
     result = audit(subject.run.path, redraw=_check.whole("audit", value), **subject.places)
-    invalid = f"{len(result.findings)} do not hold"
-    reasons = [f"{result.checked:,} checked, {result.redrawn} drawn again, {invalid}"]
-    for finding in result.findings[:1]:
-        reasons.append(f"input {finding.id}: {finding.reason}")
-    if not result.findings and not result.holds:
-        reasons.append("the plan does not keep its alpha")
-    if not result.labels_checked:
-        reasons.append("labels not compared with the data")
-    if not result.plans_checked:
-        reasons.append("plans of the budget cannot be derived again")
-    yield Rule("the audit holds", _passes(result.holds), "; ".join(reasons))
+    first = [f"Input {finding.id}: {finding.reason}." for finding in result.findings[:1]]
+    yield Rule("the audit holds", _passes(result.holds), " ".join([*result.sentences(), *first]))
 
 
 def _passes(holds: bool) -> Outcome:
@@ -370,7 +349,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
 def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
     _check_not_timed(subject.run)
     is_table = isinstance(value, Mapping) and not set(value) - {"run", "margin", "radius"}
-    if not is_table or subject.baseline is None:
+    if not is_table or (subject.baseline is None and "run" not in value):
         raise InvalidInput(
             "not-a-baseline",
             "baseline needs run, margin (in points) and radius, and nothing else",
@@ -379,13 +358,12 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
     # No number of inputs shows equality, and nothing is more than 100 points below.
     margin = _check.between("margin of the baseline", value.get("margin"), 0, 100)
     comparison = compare_runs(
-        subject.baseline,
+        subject.baseline or subject.folder / str(value["run"]),
         subject.run,
         radius=value.get("radius"),
         margin=margin,
         confidence=subject.confidence,
     )
-    outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
     for difference in comparison.differences:
         radius = difference.radius
         if not any(difference.shares):
@@ -395,10 +373,12 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
                 "shows that the run is not worse there: choose a smaller radius",
                 radius=radius,
             )
+        outcome: Outcome = "undecided"
+        if difference.verdict != "undecided":
+            outcome = _passes(difference.verdict != "worse")
         name = f"at most {margin:g} points below {difference.a} at {radius:g}"
         rough = filter(None, map(caveat_of_budget, (comparison.a, comparison.b)))
-        reason = "; ".join([difference.figures, *rough])
-        yield Rule(name, outcomes.get(difference.verdict, "passes"), reason)
+        yield Rule(name, outcome, "; ".join([difference.figures, *rough]))
 
 
 _RULES: dict[str, Callable[[_Subject, Any], Iterator[Rule]]] = {

@@ -93,10 +93,11 @@ class CertifiedAccuracy:
 
     def _votes_for(self, model: Network, x: Tensor, labels: list[int]) -> list[int]:
         """How many noisy copies of each input get its label."""
-        example = x[:1]
+        device = x.device
         if isinstance(model, nn.Module):
-            example = example.to(next(model.parameters(), x))
-        logits = find_logits(model(example), classes=None, device=example.device)
+            device = next(model.parameters(), x).device
+        example = x[:1].to(device)
+        logits = find_logits(model(example), classes=None, device=device)
         if logits.ndim != 2:
             raise InvalidInput(
                 "not-logits",
@@ -109,7 +110,7 @@ class CertifiedAccuracy:
         shape = tuple(x.shape[1:])
         ready = ReadySubject(
             LabelClassifier(model, classes),
-            Runtime(str(example.device), dtype, "none", self.batch),
+            Runtime(str(device), dtype, "none", self.batch),
             noise=self.noise.for_shape(shape),
             shape=shape,
             classes=classes,

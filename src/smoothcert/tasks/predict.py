@@ -86,17 +86,14 @@ def predict(
     job = job_for(subject, dataset, rule, ids)
     engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
     inputs = (subject.read(dataset, id) for id in ids)
-    answers = {c.id: c for c in engine.certify(inputs, end=end)}
-    return [_prediction(answers.get(id), levels) for id in ids]
-
-
-def _prediction(certificate: Certificate | None, levels: Sequence[Groups]) -> Prediction:
-    """The answer to an input; None stands for one that there was no time for."""
-    if certificate is None:
-        return Prediction(None, Look(0, {}))
-    prediction = certificate.proof.prediction
-    group = None if prediction is not None else _finest_group(certificate, levels)
-    return Prediction(prediction, sum(certificate.looks, Look(0, {})), group)
+    # Inputs that there is no time for have no votes.
+    predictions = [Prediction(None, Look(0, {}))] * len(ids)
+    for certificate in engine.certify(inputs, end=end):
+        prediction = certificate.proof.prediction
+        group = None if prediction is not None else _finest_group(certificate, levels)
+        votes = sum(certificate.looks, Look(0, {}))
+        predictions[certificate.id] = Prediction(prediction, votes, group)
+    return predictions
 
 
 def _finest_group(certificate: Certificate, levels: Sequence[Groups]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -71,11 +71,6 @@ class Level:
     majority: float
     estimated: dict[float, float | None] | None = None
 
-    def plain(self) -> dict[str, Any]:
-        """The result as a dictionary for JSON."""
-        shares = {f"{radius:g}": share for radius, share in (self.estimated or {}).items()}
-        return vars(self) | {"estimated": shares or None}
-
 
 @dataclass(frozen=True)
 class Probe:
@@ -135,22 +130,16 @@ class Probe:
     def _estimated(self) -> TextTable:
         """What certificates would show, by sigma and radius."""
         rows = []
-        radii: list[float] = []
-        caption = None
-        for level in self.levels:
-            if level.estimated is None:
-                continue
-            radii = list(level.estimated)
-            shares = ["beyond reach" if x is None else f"{x:.1%}" for x in level.estimated.values()]
-            rows.append([f"{level.sigma:g}", *shares])
-            if None in level.estimated.values():
-                caption = f"Beyond reach: no votes of {self.samples:,} samples prove this radius."
-        would = f"What {self.samples:,} samples per input would certify, estimated."
+        for level in self.levels[1:]:
+            shares = (level.estimated or {}).values()
+            shown = ["beyond reach" if share is None else f"{share:.1%}" for share in shares]
+            rows.append([f"{level.sigma:g}", *shown])
         return TextTable(
-            f"{would} These are not certificates.",
-            ["sigma", *(f"about, at {radius:g}" for radius in radii)],
+            f"What {self.samples:,} samples per input would certify, estimated. These are not "
+            "certificates.",
+            ["sigma", *(f"about, at {radius:g}" for radius in self.levels[-1].estimated or {})],
             rows,
-            caption=caption,
+            caption=f"Beyond reach: no votes of {self.samples:,} samples prove this radius.",
         )
 
     @property
@@ -236,8 +225,13 @@ class Probe:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        return asdict(self) | {
-            "levels": [level.plain() | {"interval": self.interval(level)} for level in self.levels],
+        levels = []
+        for level in self.levels:
+            shares = {f"{radius:g}": share for radius, share in (level.estimated or {}).items()}
+            more = {"estimated": shares or None, "interval": self.interval(level)}
+            levels.append(vars(level) | more)
+        return vars(self) | {
+            "levels": levels,
             "too_large": list(self.too_large),
             "reading": self.reading,
         }
@@ -254,7 +248,6 @@ def probe(
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int = 100,
-    on_level: Callable[[Level], None] = lambda level: None,
     **settings: Any,
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
@@ -275,7 +268,6 @@ def probe(
             data.
         skip: Take every `skip`-th input.
         limit: Take at most this many inputs.
-        on_level: Called with the result for each sigma as soon as it is known.
         **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model
             directly, also if there is a denoiser. Without `radii`, the defaults of `batch` and
             `compile` are 64 and "none".
@@ -318,13 +310,10 @@ def probe(
     subject = bound(deviations[0], None)
     inputs = _labelled(subject, dataset, chosen)
     levels = [_without_noise(subject.ready, inputs)]
-    on_level(levels[0])
     for sigma in deviations:
         if front is not None or sigma != deviations[0]:
             subject = bound(sigma, front)
-        inputs = _labelled(subject, dataset, chosen)
         levels.append(_under_noise(subject.ready, inputs, copies, radii, samples))
-        on_level(levels[-1])
     return Probe(
         model=subject.classifier.name,
         data=dataset.name,
@@ -368,14 +357,14 @@ def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[In
 @torch.inference_mode()
 def _without_noise(ready: ReadySubject, inputs: Sequence[Input]) -> Level:
     """The accuracy without noise."""
-    right = 0
+    answers: list[int] = []
     batch = blank(ready.shape, ready.runtime)
     for first in range(0, len(inputs), len(batch)):
-        part = inputs[first : first + len(batch)]
-        batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
-        answers = ready.classify(batch)[: len(part)].tolist()
-        right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
-    return Level(0.0, right / len(inputs), right / len(inputs))
+        part = torch.stack([x for _, x, _ in inputs[first : first + len(batch)]])
+        batch[: len(part)].copy_(part)
+        answers += ready.classify(batch)[: len(part)].tolist()
+    accuracy = float(np.mean(np.array(answers) == [label for _, _, label in inputs]))
+    return Level(0.0, accuracy, accuracy)
 
 
 def _under_noise(

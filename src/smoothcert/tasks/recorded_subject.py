@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypedDict
 
 from torch import nn
 
-from smoothcert._settings import NAMES
+from smoothcert import _check
+from smoothcert._settings import NAMES, PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.data.base import same_data
-from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
 from smoothcert.plans.votes import same_answers
@@ -51,54 +52,48 @@ def recorded_subject(
         purpose: What the caller wants to do, for messages.
         instead: The end of messages: what else the user can do.
     """
+    _check.names(purpose, places, PLACE_NAMES)
     try:
         _check_places(manifest, places)
         recorded = _load(manifest, places)
         _check_unchanged(manifest, recorded)
     except InvalidInput as error:
-        about = {"purpose": purpose, "why": error.message, "instead": instead}
+        parts = [part for part in PLACE_NAMES if part != "denoiser" or manifest.denoiser]
+        about = {
+            "purpose": purpose,
+            "why": error.message,
+            "wanted": " and ".join([", ".join(map(setting, parts[:-1])), setting(parts[-1])]),
+            "instead": instead,
+        }
         raise InvalidInput(
-            error.code, "cannot {purpose}: {why}{instead}", **(error.fields | about)
+            error.code or "not-loaded",
+            "cannot {purpose}: {why}; give the parts of the run with {wanted}{instead}",
+            **(error.fields | about),
         ) from None
     return recorded
 
 
 def _check_places(manifest: Manifest, places: Places) -> None:
     """Refuse what cannot be found again by its name."""
-    named = {"model": manifest.model, "denoiser": _denoiser(manifest, places)}
-    code = {
-        part: name
-        for part, name in named.items()
-        if places.get(part) is None and isinstance(name, str) and names_code(name)
-    }
-    if code:
-        raise InvalidInput(
-            "code-of-the-user",
-            "the run was made with {code}, and code that a run names is not executed: give {parts}",
-            code=" and ".join(f"the {part} {name}" for part, name in code.items()),
-            parts=" and ".join(map(setting, code)),
-        )
-    if manifest.in_memory:
-        _check_data_in_memory(manifest, places.get("data"))
-
-
-def _check_data_in_memory(manifest: Manifest, data: Any) -> None:
-    """Refuse to look for data that was in memory; with its own labels, a name is not enough."""
-    advice = f": give {setting('data')}"
-    is_given = data is not None
-    if manifest.in_memory == "labels":
-        is_given = is_given and not isinstance(data, (str, Path))
-        advice = either(
-            ": give data=(DATA, LABELS)",
-            ", which only Python takes: give data=(DATA, LABELS) there",
-        )
-    if not is_given:
+    for part, name in {"model": manifest.model, "denoiser": _denoiser(manifest, places)}.items():
+        if places.get(part) is None and isinstance(name, str) and names_code(name):
+            raise InvalidInput(
+                "code-of-the-user",
+                "the run was made with the {part} {name}, and code that a run names is not "
+                "executed",
+                part=part,
+                name=name,
+            )
+    data = places.get("data")
+    has_labels = data is not None and not isinstance(data, (str, Path))
+    if manifest.in_memory == "labels" and not has_labels:
         raise InvalidInput(
             "data-in-memory",
-            "the run was made with {what} in memory{advice}",
-            what=manifest.in_memory,
-            advice=advice,
+            "the run was made with labels in memory, so its data is a pair, in Python "
+            "data=(DATA, LABELS)",
         )
+    if manifest.in_memory and data is None:
+        raise InvalidInput("data-in-memory", "the run was made with data in memory")
 
 
 def _denoiser(manifest: Manifest, places: Places) -> str | Path | nn.Module | None:
@@ -112,14 +107,21 @@ def _denoiser(manifest: Manifest, places: Places) -> str | Path | nn.Module | No
 
 
 def _load(manifest: Manifest, places: Places) -> RecordedSubject:
-    model = places.get("model")
-    data = places.get("data")
-    weights = places.get("weights")
-    if weights is None and (model is None or isinstance(model, str)):
-        weights = manifest.weights
+    given = {part: place for part, place in places.items() if place is not None}
+    model: Any = given.get("model", manifest.model)
+    weights = manifest.weights if isinstance(model, str) else None
+    dataset = find_dataset(given.get("data", manifest.data))
+    for name in manifest.settings:
+        if name not in NAMES:
+            raise InvalidInput(
+                "unknown-setting",
+                "this version of smoothcert does not know the setting {name!r} of the run",
+                name=name,
+            )
     settings: dict[str, Any] = {
+        **manifest.settings,
         "noise": manifest.noise,
-        "weights": weights,
+        "weights": given.get("weights", weights),
         "classes": manifest.classes,
         "denoiser": _denoiser(manifest, places),
         "seed": manifest.seed,
@@ -128,35 +130,8 @@ def _load(manifest: Manifest, places: Places) -> RecordedSubject:
         "batch": manifest.batch or "auto",
         "compile": manifest.compile_request,
     }
-    try:
-        dataset = find_dataset(manifest.data if data is None else data)
-        _check_settings(manifest)
-        recorded_model = manifest.model if model is None else model
-        smoothed = Subject(recorded_model, **{**manifest.settings, **settings})
-        return RecordedSubject(smoothed, smoothed.bind(dataset, ()), dataset)
-    except InvalidInput as error:
-        parts = ["model", "weights", "denoiser"]
-        if manifest.denoiser is None:
-            parts.remove("denoiser")
-        about = {
-            "missing": error.message,
-            "wanted": f"{', '.join(map(setting, parts))} and {setting('data')}",
-        }
-        raise InvalidInput(
-            error.code,
-            "{missing}; give the model and the data with {wanted}",
-            **(error.fields | about),
-        ) from None
-
-
-def _check_settings(manifest: Manifest) -> None:
-    unknown = sorted(manifest.settings.keys() - set(NAMES))
-    if unknown:
-        raise InvalidInput(
-            "unknown-setting",
-            "this version of smoothcert does not know the setting {name!r} of the run",
-            name=unknown[0],
-        )
+    smoothed = Subject(model, **settings)
+    return RecordedSubject(smoothed, smoothed.bind(dataset, ()), dataset)
 
 
 def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
@@ -171,11 +146,11 @@ def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
         if not is_same:
             raise InvalidInput(
                 "changed-since",
-                "the {part} are not those that the run was made with: give those",
+                "the {part} are not those that the run was made with",
                 part=part,
             )
     if not same_answers(manifest.answers, recorded.subject.fingerprint()):
         raise InvalidInput(
             "other-answers",
-            "the model gives other answers than the one that the run was made with: give that one",
+            "the model gives other answers than the one that the run was made with",
         )

@@ -9,6 +9,7 @@ noise.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Plan
+from smoothcert.plans import Look, Plan
 from smoothcert.plans.follow import proved
 from smoothcert.plans.simulation import of_class
 from smoothcert.plans.simulation import simulate as follow_simulated
@@ -39,19 +40,24 @@ class Outcome:
 
     Args:
         samples: Average samples per input, pilots and abstentions included.
-        acr: Average certified radius.
+        acr: Average certified radius. Without labels, accuracies have no meaning, and it is None.
         mad: The largest decline of a radius against the ceiling. None for a plan that decides
             radii, and for one that bounds other classes: the ceiling is simulated with the usual
             bound.
         abstained: Share of inputs without a certificate.
-        certified_accuracy: Certified accuracy by radius.
+        certified_accuracy: Certified accuracy by radius, None without labels.
     """
 
     samples: float
-    acr: float
+    acr: float | None
     mad: float | None
     abstained: float
-    certified_accuracy: dict[float, float]
+    certified_accuracy: dict[float, float | None]
+
+    def plain(self) -> dict[str, Any]:
+        """The figures as a dictionary for JSON."""
+        shares = {f"{r:g}": share for r, share in self.certified_accuracy.items()}
+        return vars(self) | {"certified_accuracy": shares}
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,6 @@ class Replay:
         plan: What the plan gives.
         fixed: What fixed sampling gives at the same average cost.
         ceiling: What fixed sampling gives at the ceiling of the plan.
-        labelled: Whether any input has a label. Without labels, accuracies have no meaning.
     """
 
     inputs: int
@@ -72,27 +77,18 @@ class Replay:
     plan: Outcome
     fixed: Outcome
     ceiling: Outcome
-    labelled: bool = True
-
-    def figures(self, outcome: Outcome) -> dict[str, Any]:
-        """One of the outcomes as a dictionary for JSON; None stands for what labels would tell.
-
-        Args:
-            outcome: The outcome.
-        """
-        shares: dict[str, Any] = {f"{r:g}": s for r, s in outcome.certified_accuracy.items()}
-        acr: float | None = outcome.acr
-        if not self.labelled:
-            shares = dict.fromkeys(shares)
-            acr = None
-        return vars(outcome) | {"acr": acr, "certified_accuracy": shares}
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        plan, fixed, ceiling = map(self.figures, (self.plan, self.fixed, self.ceiling))
-        plan["average_samples"] = plan.pop("samples")
-        about = {"inputs": self.inputs, "repetitions": self.repetitions}
-        return about | plan | {"fixed": fixed, "ceiling": ceiling}
+        plan = self.plan.plain()
+        return {
+            "inputs": self.inputs,
+            "repetitions": self.repetitions,
+            "average_samples": plan.pop("samples"),
+            **plan,
+            "fixed": self.fixed.plain(),
+            "ceiling": self.ceiling.plain(),
+        }
 
 
 @dataclass(frozen=True)
@@ -163,38 +159,30 @@ def read_population(
             path=path,
         )
     noise = _needed_noise(path, noise, results.noise)
-    if plan.known_labels and results.unlabelled:
-        raise InvalidInput(
-            "unlabelled-inputs",
-            "{path} has inputs without a label, and `known_labels=True` needs one for every input",
-            path=path,
-        )
-    if results.noise is not None:
-        _check_no_log_settings(path, log_samples, log_alpha)
-        population, remark = _of_certificates(results, path, plan, noise, abstained_p)
-        return population, noise, remark
     samples = 100_000 if log_samples is None else log_samples
     alpha = plan.alpha if log_alpha is None else _check.alpha("log_alpha", log_alpha)
     p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
-    remark = (
+    remark: str | None = (
         f"Radii in the log are taken to be of {samples:,} samples per input "
         f"(see {setting('log_samples')})."
     )
-    return _labelled(from_shares(p, results.correct), results), noise, remark
+    if results.noise is not None:
+        _check_no_log_settings(path, log_samples, log_alpha)
+        remark = _remark(results, plan.samples)
+    return _population_of(results, p, plan, path), noise, remark
 
 
 def _needed_noise(path: str | Path, given: Noise | None, recorded: Noise | None = None) -> Noise:
     """The noise that is given or recorded."""
-    noise = given
     if recorded is not None and (given is None or given.same_kind(recorded)):
-        noise = recorded  # it knows the size of its inputs
-    if noise is None:
+        return recorded  # it knows the size of its inputs
+    if given is None:
         raise InvalidInput(
             "no-noise",
             "{path} does not contain its noise: give `noise`",
             path=path,
         )
-    return noise
+    return given
 
 
 def _check_no_log_settings(path: str | Path, samples: int | None, alpha: float | None) -> None:
@@ -206,18 +194,23 @@ def _check_no_log_settings(path: str | Path, samples: int | None, alpha: float |
         )
 
 
-def _of_certificates(
-    results: Results, path: str | Path, plan: Plan, noise: Noise, abstained_p: float
-) -> tuple[Population, str | None]:
-    """The population of a run or its export, and a remark."""
-    p = probabilities(results, noise=noise, abstained_p=abstained_p)
-    remark = _remark(results, plan.samples)
+def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> Population:
+    """The population of a run, an export or a log, whose predicted classes have probability p."""
+    if plan.known_labels and results.unlabelled:
+        raise InvalidInput(
+            "unlabelled-inputs",
+            "{path} has inputs without a label, and `known_labels=True` needs one for every input",
+            path=path,
+        )
     needs_all_votes = plan.known_labels or plan.bound == "runner-up" or results.known_labels
     if isinstance(results, Run) and needs_all_votes:
-        return _population_of(results), remark
-    if not results.known_labels:
-        return _labelled(from_shares(p, results.correct), results), remark
-    if not plan.known_labels:
+        votes = np.zeros((len(results), results.manifest.classes))
+        for row, certificate in zip(votes, results.certificates(), strict=True):
+            # Outputs that are not finite vote for no class.
+            for c, count in sum(certificate.looks, Look(0, {})).votes.items():
+                row[c] = count
+        return from_votes(votes, results.label, results.samples)
+    if results.known_labels and not plan.known_labels:
         raise InvalidInput(
             "no-class-of-pilot",
             "{path} was certified with known labels and does not tell which class a pilot would "
@@ -225,26 +218,9 @@ def _of_certificates(
             path=path,
         )
     # With known labels, p is that of the label.
-    return _labelled(from_shares(p, np.ones(len(results), bool)), results), remark
-
-
-def _labelled(population: Population, results: Results) -> Population:
-    """The population, where inputs without a label have none."""
+    population = from_shares(p, results.correct | results.known_labels)
     label = np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label)
     return replace(population, label=label)
-
-
-def _population_of(run: Run) -> Population:
-    """The population of a run, from its votes for all classes.
-
-    Outputs that are not finite vote for no class.
-    """
-    votes = np.zeros((len(run), run.manifest.classes))
-    for row, certificate in zip(votes, run.certificates(), strict=True):
-        for look in certificate.looks:
-            for c, count in look.votes.items():
-                row[c] += count
-    return from_votes(votes, run.label, run.samples)
 
 
 def _remark(results: Results, ceiling: int) -> str | None:
@@ -344,7 +320,6 @@ def simulate(
     radius = np.broadcast_to(np.asarray(proof.radius, float), shape)
     predicted = np.broadcast_to(proof.prediction, shape)
     p = of_class(population.p, predicted)
-    correct = predicted == population.label
     cost = float(np.mean(end.samples))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
     full = proof.count + rng.binomial(plan.samples - np.broadcast_to(proof.counted, shape), p)
@@ -361,17 +336,19 @@ def simulate(
     if radii is None:
         largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
         radii = list(plan.radii or metrics.default_radii(largest))
-    radii = _check.radii(radii)
-    of_plan = _summary(cost, radius, reference, correct, radii, closed=plan.radii is not None)
+    correct = None
+    if (population.label >= 0).any():
+        correct = predicted == population.label
+    summary = partial(_summary, correct=correct, radii=_check.radii(radii))
+    of_plan = summary(cost, radius, reference, closed=plan.radii is not None)
     if plan.basis() is None or plan.bound == "runner-up":
         of_plan = replace(of_plan, mad=None)
     return Replay(
         len(population),
         repetitions,
         of_plan,
-        _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), correct, radii),
-        _summary(plan.most_samples, reference, reference, correct, radii),
-        labelled=bool((population.label >= 0).any()),
+        fixed=summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples)),
+        ceiling=summary(plan.most_samples, reference, reference),
     )
 
 
@@ -379,19 +356,25 @@ def _summary(
     cost: float,
     radius: Array,
     reference: Array,
-    correct: NDArray[np.bool_],
+    *,
+    correct: NDArray[np.bool_] | None,
     radii: list[float],
     closed: bool = False,
 ) -> Outcome:
-    is_right = correct & ~np.isnan(radius)
     at_least_0 = np.nan_to_num(radius)
-    accuracy = metrics.certified_accuracy(at_least_0, is_right, radii, closed=closed)
-    shares = np.mean(np.atleast_2d(accuracy), axis=0).tolist()
+    acr = None
+    shares: dict[float, float | None] = dict.fromkeys(radii)
+    if correct is not None:
+        is_right = correct & ~np.isnan(radius)
+        acr = metrics.average_certified_radius(at_least_0, is_right)
+        accuracy = metrics.certified_accuracy(at_least_0, is_right, radii, closed=closed)
+        means = np.mean(np.atleast_2d(accuracy), axis=0).tolist()
+        shares = dict(zip(radii, means, strict=True))
     pairs = zip(at_least_0, np.nan_to_num(reference), strict=True)
     return Outcome(
         samples=cost,
-        acr=metrics.average_certified_radius(at_least_0, is_right),
+        acr=acr,
         mad=float(np.mean([metrics.largest_decline(*pair) for pair in pairs])),
         abstained=float(np.mean(np.isnan(radius))),
-        certified_accuracy=dict(zip(radii, shares, strict=True)),
+        certified_accuracy=shares,
     )

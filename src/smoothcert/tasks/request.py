@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
@@ -31,41 +31,16 @@ from smoothcert.smoothed.checks import warn_about_training
 from smoothcert.tasks.budget import Budget, as_recorded, plan_for_budget
 
 
-@dataclass(frozen=True)
 class Request:
     """What `certify` is asked for.
 
     Args:
-        smoothed: The classifier.
-        dataset: The data set.
-        data: What its user calls it.
-        in_memory: What of the data the user had in memory.
-        plan: The plan.
-        former_plan: The plan that version 1 had for the same arguments, if it had another one.
-        radii: The radii to show; None for the usual ones.
-        budget: The budget; None without one.
-        everything: The inputs of all shards.
-        ids: The inputs of this one.
-        shard: The shard; None for all inputs.
-        exact: Whether the defaults are float32 and noise on the grid.
+        function: The function that the user called.
+        model: See `certify`, also for what follows.
     """
 
-    smoothed: Subject
-    dataset: Dataset
-    data: str
-    in_memory: str
-    plan: Plan
-    former_plan: Plan | None
-    radii: list[float] | None
-    budget: Budget | None
-    everything: list[int]
-    ids: list[int]
-    shard: str | None
-    exact: bool
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         function: str,
         model: Any,
         data: Any,
@@ -81,55 +56,64 @@ class Request:
         skip: int | None = None,
         limit: int | None = None,
         **settings: Any,
-    ) -> Request:
-        """The request, from the arguments of `certify`."""
+    ) -> None:
         _check.names(function, settings, (*PLAN_NAMES, *NAMES))
         of_plan = PlanSettings(
             **{name: settings.pop(name) for name in PLAN_NAMES if name in settings}
         )
-        spendable = Budget.of(budget, minutes, since)
+        self.radii = shown_radii(of_plan.radii)
+        self.budget = Budget.of(budget, minutes, since)
         noise = model.noise if isinstance(model, Subject) else settings.get("noise")
         if plan is None and of_plan.method is None and isinstance(noise, Transformed):
             of_plan = replace(of_plan, method=Walk.name)
-        former_plan = None
+        self._of_plan = of_plan
         if of_plan.given:
-            _check_no_plan(plan, of_plan)
-            plan = plan_from(of_plan, budget=spendable is not None)
-            former_plan = plan_of_version_1(of_plan, plan)
-        plan = plan_or_default(plan) if spendable is None else plan_for_budget(plan)
-        smoothed = subject_given(model, settings)
+            if plan is not None:
+                raise InvalidInput(
+                    "plan-and-settings",
+                    "{names} and a plan exclude one another: give the settings to the plan",
+                    names=" and ".join(map(setting, of_plan.given)),
+                )
+            plan = plan_from(of_plan, budget=self.budget is not None)
+        plan = plan_or_default(plan) if self.budget is None else plan_for_budget(plan)
+        self.smoothed = subject_given(model, settings)
         if of_plan.protocol is not None:
-            smoothed = _of_protocol(smoothed, of_plan.protocol)
-        dataset = find_dataset(data, labels)
-        if spendable is not None and shard is not None:
+            self.smoothed = _of_protocol(self.smoothed, of_plan.protocol)
+        self.dataset = find_dataset(data, labels)
+        self.data = str(data) if isinstance(data, (str, Path)) else self.dataset.name
+        self.in_memory = in_memory(data, self.dataset)
+        if self.in_memory == "labels":
+            self.data += " with given labels"  # their results are not results for public labels
+        if self.budget is not None and shard is not None:
             raise InvalidInput(
                 "budget-of-shard",
                 "`shard={shard}` has no budget of its own: give a plan instead of the budget",
                 shard=shard,
             )
-        everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-        if joint:
-            plan = _with_alpha_over(plan, len(everything))
-            if former_plan is not None:
-                former_plan = _with_alpha_over(former_plan, len(everything))
-        name = str(data) if isinstance(data, (str, Path)) else dataset.name
-        kept_in_memory = in_memory(data, dataset)
-        if kept_in_memory == "labels":
-            name += " with given labels"  # results for them are not results for the public labels
-        return cls(
-            smoothed,
-            dataset,
-            name,
-            kept_in_memory,
-            plan,
-            former_plan,
-            shown_radii(of_plan.radii),
-            spendable,
-            everything,
-            select_ids(len(dataset), ids=everything, shard=shard),
-            None if shard is None else "{}/{}".format(*parse_shard(shard)),
-            exact=joint,
-        )
+        self.everything = select_ids(len(self.dataset), ids=ids, skip=skip, limit=limit)
+        """The inputs of all shards."""
+        self.ids = select_ids(len(self.dataset), ids=self.everything, shard=shard)
+        self.shard = None if shard is None else "{}/{}".format(*parse_shard(shard))
+        self.exact = joint
+        """Whether the defaults are float32 and noise on the grid."""
+        self.plan = self._jointly(plan)
+
+    def _jointly(self, plan: Plan) -> Plan:
+        """The plan with its alpha divided over inputs, if all certificates have to hold together.
+
+        This is the bound of Bonferroni.
+        """
+        if not self.exact:
+            return plan
+        if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
+            raise InvalidInput(
+                "no-alpha",
+                "{plan} has no alpha of its own to divide: leave `joint=True` out",
+                plan=plan,
+            )
+        alpha = plan.alpha / len(self.everything)
+        rounded_down = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(alpha))
+        return replace(plan, alpha=float(rounded_down))  # type: ignore[type-var]
 
     def check_can_be_kept(self) -> None:
         """Refuse what could not be read again from a folder, or not be merged."""
@@ -156,8 +140,11 @@ class Request:
         budget = None
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-            if self.former_plan is not None and type(self.former_plan) is type(recorded.plan):
-                plan = self.former_plan
+            former = None
+            if self._of_plan.radii is not None:
+                former = plan_of_version_1(self._of_plan, plan)
+            if type(former) is type(recorded.plan):
+                plan = self._jointly(former)
             if self.budget is not None:
                 plan = as_recorded(plan, recorded.plan)
             plan = plan.continuing(recorded.plan)
@@ -193,16 +180,6 @@ class Request:
         )
 
 
-def _check_no_plan(plan: Plan | None, settings: PlanSettings) -> None:
-    """Refuse a plan and settings that describe one."""
-    if plan is not None:
-        raise InvalidInput(
-            "plan-and-settings",
-            "{names} and a plan exclude one another: give the settings to the plan",
-            names=" and ".join(setting(name) for name in settings.given),
-        )
-
-
 def _of_protocol(smoothed: Subject, protocol: str) -> Subject:
     """The classifier as published protocols have it: float32 and plain Gaussian noise."""
     dtype = "float32" if smoothed.dtype == "auto" else smoothed.dtype
@@ -226,29 +203,21 @@ def subject_given(model: Any, settings: dict[str, Any]) -> Subject:
     return model
 
 
-def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
-    """The plan with its alpha divided over inputs, so that all certificates hold together.
-
-    This is the bound of Bonferroni.
-    """
-    if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
-        raise InvalidInput(
-            "no-alpha",
-            "{plan} has no alpha of its own to divide: leave `joint=True` out",
-            plan=plan,
-        )
-    each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
-    return replace(plan, alpha=float(each))  # type: ignore[type-var]
-
-
 def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
     """What the executor gets, after the last checks before a run.
 
     Shapes and labels that are at hand are checked before the run. If the user corrected the data
     later, the run could not be resumed.
     """
-    if isinstance(subject.noise, Transformed) and isinstance(plan, Plan):
-        _check_is_walk(plan, subject.noise)
+    is_other_plan = isinstance(plan, Plan) and not isinstance(plan, Walk)
+    if is_other_plan and isinstance(subject.noise, Transformed):
+        raise InvalidInput(
+            "needs-walk",
+            '{norm} is certified by a walk, not by the plan "{plan}": use `the plan '
+            "Walk([...])|--method walk`",
+            norm=subject.noise.norm,
+            plan=plan,
+        )
     job = Job(subject, dataset, plan.for_noise(subject.noise))
     check_top(job.plan, subject.answers_known)
     warn_about_training(subject.classifier, subject.noise)
@@ -263,17 +232,6 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
         for id in ids:
             job.read(id, job.plan)
     return job
-
-
-def _check_is_walk(plan: Plan, noise: Transformed) -> None:
-    if not isinstance(plan, Walk):
-        raise InvalidInput(
-            "needs-walk",
-            '{norm} is certified by a walk, not by the plan "{plan}": use `the plan '
-            "Walk([...])|--method walk`",
-            norm=noise.norm,
-            plan=plan,
-        )
 
 
 def _as_begun(smoothed: Subject, recorded: Manifest) -> Subject:

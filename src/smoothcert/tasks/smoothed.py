@@ -150,13 +150,9 @@ class Smoothed(Subject):
         is_image = looks_like_image and shape[1:] not in self.bound_shapes
         if shape != expected and len(shape) >= 2 and not is_image:
             return
-        hint = ""
-        if looks_like_image and expected is None:
-            hint = f", for {shape[0]} without channels list(x)"
         raise InvalidInput(
             "no-batch-axis",
             "the inputs must be a batch, got one array of shape {shape}: for one input give "
-            "x[None]{hint}",
+            "x[None], for pictures without channels list(x)",
             shape=shape,
-            hint=hint,
         )

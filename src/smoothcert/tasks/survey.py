@@ -18,6 +18,7 @@ from smoothcert.executors import Executor, Job
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.expected import expected_samples
+from smoothcert.runs.words import duration
 from smoothcert.sampling.streams import key_for
 from smoothcert.statistics.empirical_bayes import P, distribution, posterior
 
@@ -78,23 +79,10 @@ class Forecast:
     def __str__(self) -> str:
         if not self.inputs:
             return "nothing is left to certify"
-        samples = _three_digits(self.samples)
-        each = _three_digits(self.samples / self.inputs)
-        took = f"{self.seconds:.1f} s"
-        if self.seconds >= 60:
-            took = f"{_three_digits(self.seconds / 60)} minutes"
-        rate = f"{self.rate:,.0f} samples/s"
-        return f"{samples} samples ±{self.error:.0%} ({each} per input), {took} at {rate}"
-
-
-def _three_digits(number: float) -> str:
-    """A number with three significant digits.
-
-    >>> _three_digits(1_234_567), _three_digits(20.16)
-    ('1,230,000', '20.2')
-    """
-    rounded = float(f"{number:.3g}")
-    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+        samples = float(f"{self.samples:.3g}")
+        each = f"{samples / self.inputs:,.0f} per input"
+        took = f"{duration(self.seconds)} at {self.rate:,.0f} samples/s"
+        return f"{samples:,.0f} samples ±{self.error:.0%} ({each}), {took}"
 
 
 def order(ids: Sequence[int], seed: int) -> list[int]:
@@ -122,79 +110,53 @@ def survey(
     """
     shuffled = order(ids, job.subject.seed)
     most_samples = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
-    rounds = _Rounds(executor, job)
     size = _FIRST_SAMPLES
     spent = 0
     while True:
         inputs = shuffled[: min(max(size // _FIRST_COPIES, _FEWEST_INPUTS), _MOST_INPUTS)]
-        copies = max(size // len(inputs), 1)
-        votes = rounds.draw(inputs, copies)
-        spent += len(inputs) * copies
-        result = Survey(votes, spent, rounds.rate)
+        result = _draw(executor, job, inputs, max(size // len(inputs), 1))
+        spent += result.samples
+        result = replace(result, samples=spent)
         last = size
         size = int(min(_GROWTH * size, most_samples, most(result) - spent))
-        too_long = timed and size > _LONGEST_ROUND * rounds.rate
+        too_long = timed and size > _LONGEST_ROUND * result.rate
         if size < 2 * last or too_long:
             break
     if timed:
-        result = replace(result, rate=_rate(executor, job, ids))
+        result = replace(result, rate=_rate(executor, job, shuffled[:_TIMED_INPUTS]))
     return result
 
 
-def _rate(executor: Executor, job: Job, ids: Sequence[int]) -> float:
+def _draw(executor: Executor, job: Job, inputs: Sequence[int], copies: int) -> Survey:
+    """The votes of so many noisy copies of each input, and how fast they were drawn."""
+    start = time.perf_counter()
+    rows_at_start = executor.status().forwarded
+    votes: dict[int, Votes] = {}
+    key = key_for(job.subject.seed, "survey")
+    for finished in executor.certify(inputs, SingleDraw(copies), key):
+        votes |= {c.id: votes_of(c, job.plan) for c in finished}
+    rows = executor.status().forwarded - rows_at_start
+    return Survey(votes, len(inputs) * copies, rows / (time.perf_counter() - start))
+
+
+def _rate(executor: Executor, job: Job, inputs: Sequence[int]) -> float:
     """Samples per second in full batches, from ever more of them until they take long enough."""
-    inputs = order(ids, job.subject.seed)[:_TIMED_INPUTS]
-    rounds = _Rounds(executor, job)
     copies = 1
     while True:
-        rounds.draw(inputs, copies)
-        if rounds.seconds >= _SECONDS_FOR_RATE:
-            return rounds.rate
-        copies = max(_TIMED_GROWTH * rounds.rows // len(inputs), 1)
+        start = time.perf_counter()
+        rate = _draw(executor, job, inputs, copies).rate
+        seconds = time.perf_counter() - start
+        if seconds >= _SECONDS_FOR_RATE:
+            return rate
+        copies = max(int(_TIMED_GROWTH * seconds * rate) // len(inputs), 1)
 
 
 def survey_again(executor: Executor, job: Job, votes: Mapping[int, Votes]) -> dict[int, Votes]:
     """The votes of inputs of an earlier survey, drawn again."""
-    rounds = _Rounds(executor, job)
     again: dict[int, Votes] = {}
     for id, (_, samples) in votes.items():
-        again |= rounds.draw([id], min(samples, _MOST_COPIES))
+        again |= _draw(executor, job, [id], min(samples, _MOST_COPIES)).votes
     return again
-
-
-class _Rounds:
-    """Rounds of noisy copies, and how long the last one took."""
-
-    rows = 0
-    seconds = 0.0
-    rate = 0.0
-    """Samples per second.
-
-    The first and the last batch of every round wait for the host, so only what a round has more
-    than the one before it counts.
-    """
-
-    def __init__(self, executor: Executor, job: Job) -> None:
-        self._executor = executor
-        self._plan = job.plan
-        self._key = key_for(job.subject.seed, "survey")
-
-    def draw(self, inputs: Sequence[int], copies: int) -> dict[int, Votes]:
-        """The votes of so many noisy copies of each input."""
-        start = time.perf_counter()
-        rows_at_start = self._executor.status().forwarded
-        votes: dict[int, Votes] = {}
-        for finished in self._executor.certify(inputs, SingleDraw(copies), self._key):
-            votes |= {c.id: votes_of(c, self._plan) for c in finished}
-        seconds = time.perf_counter() - start
-        rows = self._executor.status().forwarded - rows_at_start
-        if rows == self.rows:
-            self.rate = rows / seconds
-        else:
-            self.rate = (rows - self.rows) / max(seconds - self.seconds, seconds / 2)
-        self.rows = rows
-        self.seconds = seconds
-        return votes
 
 
 def votes_of(certificate: Certificate, plan: Plan) -> Votes:
