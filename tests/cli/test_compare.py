@@ -25,10 +25,8 @@ def test_compare_says_which_run_certifies_more_and_writes_a_page(smoothcert, run
 
 
 def test_compare_of_models_needs_its_options(smoothcert, tmp_path):
-    assert (
-        "give --data as well"
-        in smoothcert("compare fashion-cnn fashion-cnn-clean --sigma 0.25").err
-    )
+    bare = smoothcert("compare fashion-cnn fashion-cnn-clean --sigma 0.25").err
+    assert "give --data and --radius R and --out DIR as well" in bare
     line = "compare fashion-cnn fashion-cnn-clean --data fashion-mnist --sigma 0.25"
     assert "give --radius R as well" in smoothcert(f"{line} --out {tmp_path}/both").err
     assert "give --out DIR as well" in smoothcert(f"{line} --radius 0.25").err

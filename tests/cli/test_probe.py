@@ -37,5 +37,5 @@ def test_a_mistake_is_one_line(smoothcert):
     assert answer == (
         2,
         "",
-        "smoothcert: --sigma must be numbers separated by commas, got 'quarter'\n",
+        "smoothcert: Invalid value for '--sigma': expected numbers separated by commas, got 'quarter'\n",
     )

@@ -460,4 +460,4 @@ def test_a_budget_without_the_record_of_its_spending_is_found(spent_budget, tmp_
 
 
 def test_minutes_of_a_forecast_have_no_exponent():
-    assert "1,830 minutes" in str(Forecast(10, 1.1e8, 0.1, rate=1_000))
+    assert "30.6 h" in str(Forecast(10, 1.1e8, 0.1, rate=1_000))

@@ -71,7 +71,9 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
     against = f'[baseline]\nrun = "{run.path}"\nmargin = 10\nradius = 0.25'
     assert gate(worse.path, policy(against)).outcome == "fails"
     assert gate(run.path, policy(against)).outcome == "passes"
-    assert gate(run.path, policy(against.replace("10", "1"))).outcome == "undecided"
+    assert (
+        gate(run.path, policy(against.replace("margin = 10", "margin = 1"))).outcome == "undecided"
+    )
     assert gate(run.path, policy(against), baseline=worse.path).outcome == "passes"
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._registry import differences
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import select_ids
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, number_of, warn
@@ -96,6 +97,7 @@ def attack(
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for
             `audit`.
     """
+    _check.names("attack", places, PLACE_NAMES)
     run = open_run(run)
     if run.plan.top > 1:
         raise InvalidInput(

@@ -43,10 +43,12 @@ def compare(
     about: dict[str, Any] = {"margin": margin, "confidence": confidence}
     if data is None and not models:
         return compare_runs(a, b, radius=radius, **about)
-    if radius is None or models.get("out") is None:
-        missing = setting("radius", "R") if radius is None else setting("out", "DIR")
+    needed = {"data": data, "radius R": radius, "out DIR": models.get("out")}
+    missing = [setting(*name.split()) for name, given in needed.items() if given is None]
+    if missing:
+        wanted = " and ".join(missing)
         raise InvalidInput(
-            "missing-setting", "to compare models, give {missing} as well", missing=missing
+            "missing-setting", "to compare models, give {wanted} as well", wanted=wanted
         )
     from smoothcert.tasks.compare_models import compare_models  # it needs torch
 

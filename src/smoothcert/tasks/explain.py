@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
+from smoothcert._settings import PLACE_NAMES
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
@@ -52,6 +53,7 @@ def explain(
         InvalidInput: The run has no such input, its model or data is not available, or its inputs
             are no pictures.
     """
+    _check.names("explain", places, PLACE_NAMES)
     run = open_run(run)
     chosen = _check.ids(np.atleast_1d(ids))
     copies = _check.whole("copies", copies, least=1)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypedDict
 
 from torch import nn
 
-from smoothcert import _check
 from smoothcert._settings import NAMES, PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.data.base import same_data
@@ -52,7 +51,6 @@ def recorded_subject(
         purpose: What the caller wants to do, for messages.
         instead: The end of messages: what else the user can do.
     """
-    _check.names(purpose, places, PLACE_NAMES)
     try:
         _check_places(manifest, places)
         recorded = _load(manifest, places)
