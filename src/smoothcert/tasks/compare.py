@@ -45,7 +45,7 @@ def compare(
         return compare_runs(a, b, radius=radius, **about)
     needed = {"data": data, "radius R": radius, "out DIR": models.get("out")}
     missing = [setting(*name.split()) for name, given in needed.items() if given is None]
-    if missing:
+    if missing or radius is None:
         wanted = " and ".join(missing)
         raise InvalidInput(
             "missing-setting", "to compare models, give {wanted} as well", wanted=wanted
