@@ -114,20 +114,17 @@ class SmoothcertWarning(_Phrased, UserWarning):
     """A warning for the user."""
 
 
-def warn(warning: SmoothcertWarning | str) -> None:
+def warn(code: str, sentence: str | None = None, /, **fields: Any) -> None:
     """Warn at the line of the user's own code that called this package.
 
-    Args:
-        warning: The warning, or its sentence.
+    The arguments are those of `SmoothcertWarning`; a sentence alone is a warning, too.
     """
-    if isinstance(warning, str):
-        warning = SmoothcertWarning(warning)
     level = 1
     frame = sys._getframe().f_back
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_THE_USER):
         frame = frame.f_back
         level += 1
-    warnings.warn(warning, stacklevel=level + 1)
+    warnings.warn(SmoothcertWarning(code, sentence, **fields), stacklevel=level + 1)
 
 
 class InvalidInput(SmoothcertError, ValueError):

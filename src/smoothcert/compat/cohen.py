@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.device.runtime import Dtype
-from smoothcert.errors import SmoothcertWarning, warn
+from smoothcert.errors import warn
 from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan, SingleDraw
@@ -135,12 +135,8 @@ class Smooth:
 def _recommend_auto() -> None:
     """Say once how to be faster."""
     warn(
-        SmoothcertWarning(
-            "float32-on-cuda",
-            "Smooth computes in float32, as the code of 2019 does: {auto} is several times as "
-            "fast, if it hardly changes labels",
-            auto='Smooth(..., dtype="auto")',
-        )
+        "Smooth computes in float32, as the code of 2019 does: "
+        'Smooth(..., dtype="auto") is several times as fast, if it hardly changes labels'
     )
 
 

@@ -83,9 +83,7 @@ class CifarResNet(nn.Module):
     Each stage after the first halves height and width.
     """
 
-    def __init__(
-        self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3
-    ) -> None:
+    def __init__(self, widths: tuple[int, ...], blocks: int, classes: int, channels: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -112,7 +110,7 @@ def _stage(channels_in: int, channels: int, blocks: int, *, stride: int) -> nn.S
     return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
 
 
-def _fashion_cnn(classes: int, channels: int = 1) -> nn.Module:
+def _fashion_cnn(classes: int, channels: int) -> nn.Module:
     """A network that is small enough to certify on a laptop.
 
     Its first convolution uses wide patches with a large stride, which averages out noise. It has no

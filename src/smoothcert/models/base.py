@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pickletools import genops
 from types import BuiltinFunctionType, CodeType, FunctionType
@@ -90,6 +90,18 @@ class Classifier:
                 model=self.name,
                 classes=self.classes,
             )
+
+    def inside(self, module: Network, how: str) -> Classifier:
+        """This classifier with something around it, which makes it another one.
+
+        Args:
+            module: The classifier with what stands around it.
+            how: What that is, in words that become a part of the hash.
+        """
+        weights_hash = self.weights_hash
+        if weights_hash is not None:
+            weights_hash = hashlib.sha256(f"{weights_hash} {how}".encode()).hexdigest()
+        return replace(self, module=module, weights_hash=weights_hash)
 
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -98,12 +97,8 @@ def _loaded(
     stochastic: bool,
 ) -> Classifier:
     """The classifier with the weights of one file; see `load_classifier`."""
-    checkpoint = _given_weights(weights)
-    if spec is None:
-        spec = _spec_of(checkpoint)
-    if weights is None and bundled_name(spec) in _BUNDLED:
-        checkpoint = _bundled_weights(bundled_name(spec), sigma)
-    elif checkpoint is not None and classes is None:
+    spec, checkpoint = _name_and_weights(spec, weights, sigma)
+    if checkpoint is not None and classes is None:
         classes = checkpoint.classes
     classifier = _without_weights(spec, checkpoint, classes, published=weights is None)
     module = classifier.module
@@ -122,19 +117,30 @@ def _loaded(
     return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
 
 
+def _name_and_weights(
+    spec: str | None, weights: str | Path | None, sigma: float | None
+) -> tuple[str, Checkpoint | None]:
+    """The name of the model, and the file with its weights if there is one."""
+    checkpoint = _given_weights(weights)
+    if spec is None:
+        spec = _spec_of(checkpoint)
+    bundled = bundled_name(spec)
+    if weights is None and bundled in _BUNDLED:
+        checkpoint = _bundled_weights(bundled, sigma)
+    return spec, checkpoint
+
+
 def _without_weights(
     spec: str, checkpoint: Checkpoint | None, classes: int | None, *, published: bool
 ) -> Classifier:
     """The classifier from its source, with as many classes as a fine-tuned head has."""
-    with _fresh_weights():
-        classifier = _made(spec, checkpoint, classes, published=published)
+    classifier = _made(spec, checkpoint, classes, published=published)
     module = classifier.module
     may_be_tuned = classes is None and not names_code(spec)
     if checkpoint is not None and may_be_tuned and isinstance(module, nn.Module):
         head = checkpoint.classes_of(module, classifier.classes)
         if head is not None:
-            with _fresh_weights():
-                return _made(spec, checkpoint, head, published=False)
+            return _made(spec, checkpoint, head, published=False)
     check_classes(classifier.name, classifier.classes or classes, classes)
     return classifier
 
@@ -160,6 +166,18 @@ def _given_weights(weights: str | Path | None) -> Checkpoint | None:
     return checkpoint
 
 
+@contextmanager
+def _fresh_weights() -> Iterator[None]:
+    """Seed torch in this context.
+
+    So an untrained network has the same weights every time, and a run can resume.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+@_fresh_weights()
 def _made(
     spec: str, checkpoint: Checkpoint | None, classes: int | None, *, published: bool
 ) -> Classifier:
@@ -307,17 +325,6 @@ def make(spec: str, what: str = "model") -> tuple[str, Any]:
         return name, factory()
 
 
-@contextmanager
-def _fresh_weights() -> Iterator[None]:
-    """Seed torch in this context.
-
-    So an untrained network has the same weights every time, and a run can resume.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def as_classifier(
     model: Classifier | Network,
     *,
@@ -331,20 +338,13 @@ def as_classifier(
         check_classes(classifier.name, classifier.classes or classes, classes)
         classifier = replace(classifier, classes=classes)
     if stochastic:
-        classifier = _seeded_by_row(classifier)
+        # Without the seeds, it is another classifier.
+        seeded = SeededRows(classifier.module, classes=classifier.classes or None)
+        classifier = classifier.inside(seeded, "seeded by row")
     if not classifier.classes:
         counted = _count_classes(classifier.module, example)
         classifier = replace(classifier, classes=counted)
     return classifier
-
-
-def _seeded_by_row(classifier: Classifier) -> Classifier:
-    """A random classifier as a fixed function. Without the seeds, it is another classifier."""
-    weights_hash = classifier.weights_hash
-    if weights_hash is not None:
-        weights_hash = hashlib.sha256(f"{weights_hash} seeded by row".encode()).hexdigest()
-    seeded = SeededRows(classifier.module, classes=classifier.classes or None)
-    return replace(classifier, module=seeded, weights_hash=weights_hash)
 
 
 def _described(model: Any, example: Tensor) -> Classifier:

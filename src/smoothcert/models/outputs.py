@@ -27,7 +27,6 @@ from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
     SmoothcertError,
-    either,
     first_line,
     setting,
 )
@@ -93,7 +92,7 @@ def has_winner(logits: Tensor) -> Tensor:
     return logits.amax(1).isfinite()
 
 
-def answer(module: Network, x: Tensor, *, classes: int | None = None) -> Tensor:
+def answer(module: Network, x: Tensor) -> Tensor:
     """The logits or labels that a classifier returns for a batch.
 
     Raises:
@@ -101,7 +100,7 @@ def answer(module: Network, x: Tensor, *, classes: int | None = None) -> Tensor:
             labels.
     """
     with checking(module, x) as output:
-        return find_logits(output, classes=classes, device=x.device)
+        return find_logits(output, classes=None, device=x.device)
 
 
 @contextmanager
@@ -269,9 +268,6 @@ def _hint(x: Tensor, reason: str) -> str:
         )
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
-    if x.ndim == 2 and _OTHER_SHAPE.search(reason):
-        labels = either("labels=", "y of the .npz file")
-        return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
         channels = 1 if x.shape[1] == 3 else 3
         fits = f"{setting('resize', 'SIZE')} and {setting('channels', channels)}"

@@ -54,7 +54,7 @@ class Fit:
         if resize is None and channels is None:
             return None
         if channels is not None:
-            _check.one_of("channels", channels, (1, 3))
+            channels = _check.one_of("channels", _check.whole("channels", channels), (1, 3))
         if resize is None:
             return cls(None, _BILINEAR, channels)
         size, _, mode = resize.partition(",")
@@ -216,7 +216,8 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
                 other=_kind(classifier),
             )
         members.append(classifier.module)
-    weights_hash = _hash("the mean of", *(str(each.weights_hash) for each in classifiers))
+    hashes = " ".join(str(each.weights_hash) for each in classifiers)
+    weights_hash = hashlib.sha256(f"the mean of {hashes}".encode()).hexdigest()
     return replace(first, module=Ensemble(members).eval(), weights_hash=weights_hash)
 
 
@@ -235,12 +236,9 @@ def locally_smoothed(classifier: Classifier, noises: Tensor, local: str) -> Clas
     """
     if not isinstance(classifier.module, nn.Module):
         raise _needs_module(classifier, "local")
-    weights_hash = classifier.weights_hash
-    if weights_hash is not None:
-        weights_hash = _hash(weights_hash, "with local noises", local)
     module = LocalMean(classifier.module, noises)
     module.training = classifier.module.training
-    return replace(classifier, module=module, weights_hash=weights_hash)
+    return classifier.inside(module, f"with local noises {local}")
 
 
 def _needs_module(classifier: Classifier, option: str) -> InvalidInput:
@@ -250,10 +248,6 @@ def _needs_module(classifier: Classifier, option: str) -> InvalidInput:
         model=classifier.name,
         option=setting(option),
     )
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 class SeededRows(nn.Module):

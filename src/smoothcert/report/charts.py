@@ -305,8 +305,7 @@ def finest_shares(levels: Sequence[Results], radii: Sequence[float]) -> Values:
     reached = [np.ones(len(radii))]
     for level in levels:
         counts = level.correct if level.labelled else ~level.abstained
-        closed = level.decided_radii is not None
-        reached.append(certified_share(level.radius, counts, radii, closed=closed))
+        reached.append(certified_share(level.radius, counts, radii, closed=level.closed))
     return np.abs(np.diff(reached, axis=0, append=0))
 
 

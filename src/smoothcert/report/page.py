@@ -40,10 +40,8 @@ from smoothcert.report.pictures import by_interest, pictures_of
 from smoothcert.report.wording import (
     acr_note,
     class_name,
-    grouped,
     in_norm,
     promise,
-    uncertified,
     units,
 )
 from smoothcert.runs.comparison import Comparison
@@ -53,7 +51,14 @@ from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by, usual_radii
 from smoothcert.runs.table import table
-from smoothcert.runs.words import all_together, duration, shortfall, what_to_deploy
+from smoothcert.runs.words import (
+    all_together,
+    duration,
+    grouped,
+    shortfall,
+    uncertified,
+    what_to_deploy,
+)
 from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -174,8 +179,7 @@ def inputs_of(
 
 def _groups_of(results: Results) -> float:
     """How fine a level is: its number of groups, or infinity for classes."""
-    groups = None if results.manifest is None else results.manifest.groups
-    return inf if groups is None else groups.count
+    return inf if results.groups is None else results.groups.count
 
 
 def finest_of(
@@ -197,10 +201,9 @@ def finest_of(
         place = int(np.flatnonzero(level.id == id)[0])
         if level.abstained[place]:
             continue
-        groups = None if level.manifest is None else level.manifest.groups
-        names = class_names if groups is None else groups.names
+        names = class_names if level.groups is None else level.groups.names
         answer = (class_name(int(level.prediction[place]), names), level_of(level))
-        reaches = operator.gt if level.decided_radii is None else operator.ge
+        reaches = operator.ge if level.closed else operator.gt
         for number, radius in enumerate(radii):
             if reaches(level.radius[place], radius):
                 shown[number] = answer
@@ -311,10 +314,9 @@ def _certificates(run: Results, most: int) -> dict[str, Any]:
     if np.isfinite(run.upper).any():  # without bounds on other classes, p tells enough
         columns["lower"] = _plain(run.lower[kept], _rounded_down)
         columns["upper"] = _plain(run.upper[kept], lambda bound: -_rounded_down(-bound))
-    groups = None if run.manifest is None else run.manifest.groups
     return {
         "name": run.name,
-        "groups": None if groups is None else list(groups.names),
+        "groups": run.groups and list(run.groups.names),
         "inputs": len(run),
         "uncertified": uncertified(run),
         "known_labels": run.known_labels,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
-from smoothcert.runs.words import bias_of_p, norm_in_brackets
-
-Common = TypeVar("Common")
+from smoothcert.runs.words import about_each, bias_of_p, grouped, norm_in_brackets, uncertified
 
 
 def sentences(*parts: str) -> str:
@@ -34,11 +31,6 @@ def outcomes(run: Results) -> NDArray[np.str_]:
     return np.select(conditions, [uncertified(run), "correct", "wrong"], "no label")
 
 
-def uncertified(run: Results) -> str:
-    """The word for an input without a certificate."""
-    return "not certified" if run.known_labels else "abstained"
-
-
 def norms(runs: Sequence[Results]) -> list[str]:
     """The norms in which these runs measure radii, each once. Published logs have none."""
     return list(dict.fromkeys(norm_in_brackets(run.noise) for run in runs if run.noise is not None))
@@ -46,7 +38,7 @@ def norms(runs: Sequence[Results]) -> list[str]:
 
 def promise(runs: Sequence[Results]) -> str:
     """The changes that a radius r is about, in words after "no"; with names if runs differ."""
-    return _with_names(grouped((_change(run), run.name) for run in runs), " and no ")
+    return about_each(runs, _change, between=" and no ")
 
 
 def _change(run: Results) -> str:
@@ -57,7 +49,7 @@ def _change(run: Results) -> str:
 
 def units(runs: Sequence[Results]) -> str:
     """The inputs that radii are for, in words that follow "for"; with names if runs differ."""
-    return _with_names(grouped((_inputs(run), run.name) for run in runs), " and for ")
+    return about_each(runs, _inputs, between=" and for ")
 
 
 def _inputs(run: Results) -> str:
@@ -66,21 +58,6 @@ def _inputs(run: Results) -> str:
     if run.other_range:
         return f"inputs with values in {run.other_range}"
     return "inputs with values that are not recorded"
-
-
-def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
-    """The names of runs by what they have in common."""
-    names: dict[Common, list[str]] = {}
-    for common, name in named:
-        names.setdefault(common, []).append(name)
-    return names
-
-
-def _with_names(names: dict[str, list[str]], between: str) -> str:
-    """What is said about runs; with their names if it differs."""
-    if len(names) < 2:
-        return "".join(names)
-    return between.join(f"{words} ({', '.join(runs)})" for words, runs in names.items())
 
 
 def acr_note(runs: Sequence[Results]) -> str:
@@ -106,7 +83,7 @@ def different_norms(runs: Sequence[Results]) -> str:
 
 def on_decided_radii(text: str, runs: Sequence[Results]) -> str:
     """A sentence about the runs that decide chosen radii; empty if none does."""
-    return _about([run.name for run in runs if run.decided_radii is not None], text, runs)
+    return _about([run.name for run in runs if run.closed], text, runs)
 
 
 def stopped(runs: Sequence[Results]) -> str:

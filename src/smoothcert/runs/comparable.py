@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results, question_in_words
+from smoothcert.runs.results import Results, question_in_words, same_inputs
 
+_SETTINGS = ("ceiling", "alpha", "bound", "norm")
 _PAGE = "the page 'comparable' of the documentation says which numbers compare"
 
 
@@ -19,62 +17,53 @@ def not_comparable(runs: Sequence[Results]) -> list[str]:
     Args:
         runs: The runs of a table.
     """
-    noises = [run.noise for run in runs if run.noise is not None]
-    planned = [(run.certified_by, run) for run in runs if run.certified_by is not None]
-    settings = [_differing(name, [of(*one) for one in planned]) for name, of in _OF_PLANS.items()]
-    settings.append(_differing("norm", [noise.norm for noise in noises]))
-    inputs = "the question" if _other_questions(runs) else _other_inputs(runs)
-    differing = [words for words in (inputs, *settings) if words]
-    clauses = []
-    if differing:
-        clauses.append(f"CA and ACR, because the runs differ in {', '.join(differing)}")
-    names = _different([noise.short for noise in noises])
-    if len(names) > 1:
-        clauses.append(f"ACR of different noises ({', '.join(names)})")
-    decided = [run.decided_radii is not None for run in runs]
-    if any(decided) and len(runs) > 1:
+    settings = [_settings(run) for run in runs]
+    differing = [_other_inputs(runs)]
+    differing += [_differing(name, [one.get(name) for one in settings]) for name in _SETTINGS]
+    listed = ", ".join(filter(None, differing))
+    noises = [run.noise.short for run in runs if run.noise is not None]
+    clauses = [
+        f"CA and ACR, because the runs differ in {listed}" if listed else "",
+        _differing("ACR of different noises", noises),
+    ]
+    if len(runs) > 1 and any(run.closed for run in runs):
         clauses.append("ACR where radii are only decided")
-    return [f"not to be compared: {'; '.join(clauses)}. {_PAGE}"] if clauses else []
+    said = "; ".join(filter(None, clauses))
+    return [f"not to be compared: {said}. {_PAGE}"] if said else []
 
 
-def _differing(name: str, values: Sequence[str | None]) -> str:
+def _other_inputs(runs: Sequence[Results]) -> str:
+    """That runs have other inputs or labels, or were asked other questions; else empty."""
+    if len({question_in_words(run) for run in runs}) > 1:
+        return "the question"
+    if all(same_inputs(run, runs[0]) for run in runs):
+        return ""
+    return f"inputs ({', '.join(_different(f'{len(run):,}' for run in runs))})"
+
+
+def _settings(run: Results) -> dict[str, str]:
+    """What changes the meaning of the figures of a run, as far as it is known."""
+    settings = {}
+    plan = run.certified_by
+    if plan is not None:
+        settings = {"ceiling": f"{plan.samples:,}", "alpha": f"{plan.alpha:g}", "bound": plan.bound}
+        if run.budget is not None:
+            settings["ceiling"] = "a budget"
+        elif not plan.samples:
+            del settings["ceiling"]
+        if caveat(plan) is not None:
+            settings["alpha"] += ", not proved"
+    if run.noise is not None:
+        settings["norm"] = run.noise.norm
+    return settings
+
+
+def _differing(name: str, values: Iterable[str | None]) -> str:
     """What differs, with its values; empty if nothing does."""
     different = _different(values)
     return f"{name} ({', '.join(different)})" if len(different) > 1 else ""
 
 
-def _different(values: Sequence[str | None]) -> list[str]:
+def _different(values: Iterable[str | None]) -> list[str]:
     """Each value once, without unknown ones."""
     return list(dict.fromkeys(filter(None, values)))
-
-
-def _other_questions(runs: Sequence[Results]) -> bool:
-    """Whether the claims of some runs are about other groups or places than those of others."""
-    return len({question_in_words(run) for run in runs}) > 1
-
-
-def _other_inputs(runs: Sequence[Results]) -> str:
-    """That runs have other inputs or labels; empty if they do not."""
-    first = runs[0]
-    for run in runs:
-        if not (np.array_equal(run.id, first.id) and np.array_equal(run.label, first.label)):
-            return f"inputs ({', '.join(_different([f'{len(one):,}' for one in runs]))})"
-    return ""
-
-
-def _ceiling(plan: Plan, run: Results) -> str | None:
-    if run.manifest is not None and run.manifest.budget is not None:
-        return "a budget"
-    return f"{plan.samples:,}" if plan.samples else None
-
-
-def _alpha(plan: Plan, run: Results) -> str:
-    return f"{plan.alpha:g}" if caveat(plan) is None else f"{plan.alpha:g}, not proved"
-
-
-_OF_PLANS: dict[str, Callable[[Plan, Results], str | None]] = {
-    "ceiling": _ceiling,
-    "alpha": _alpha,
-    "bound": lambda plan, run: plan.bound,
-}
-"""What of a plan changes what a number means, and how a run tells it."""

@@ -26,7 +26,7 @@ import numpy as np
 from smoothcert import _check
 from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
-from smoothcert.errors import InvalidInput, SmoothcertWarning, setting, warn
+from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
@@ -166,10 +166,7 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
             names=empty,
         )
     if empty:
-        left_out = SmoothcertWarning(
-            "no-certificates", "left out, without certificates yet: {names}", names=empty
-        )
-        warn(left_out)
+        warn("no-certificates", "left out, without certificates yet: {names}", names=empty)
     return filled
 
 
@@ -216,13 +213,12 @@ def write_results(
             formats=" or ".join(setting("format", name) for name in _AT_RADII),
         )
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
-        lossy = SmoothcertWarning(
+        warn(
             "lossy-format",
             "the cohen format does not say that {name} decides radii, so certified accuracy is too "
             "low at these radii when it is read again: csv, json and parquet keep the plan",
             name=results.name,
         )
-        warn(lossy)
     if format in _OF_CLASSES and question_in_words(results) is not None:
         raise InvalidInput(
             "format-of-classes",

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from smoothcert.errors import InvalidInput, SmoothcertWarning, first_line, number_of, warn
+from smoothcert.errors import InvalidInput, first_line, number_of, warn
 from smoothcert.plans import Certificate
 from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run
@@ -415,7 +415,7 @@ class Several(Progress):
                     raise
                 self._members.remove(member)
                 member.failed = True
-                problem = SmoothcertWarning(
+                warn(
                     "tracker-failed",
                     "{tracker} gets no more figures, because it raised {error}: {why}; "
                     "the run continues",
@@ -423,7 +423,6 @@ class Several(Progress):
                     error=type(error).__name__,
                     why=first_line(error),
                 )
-                warn(problem)
 
 
 def choose_progress(

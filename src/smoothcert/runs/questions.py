@@ -72,8 +72,7 @@ def level_of(results: Results) -> str:
     Args:
         results: Any results.
     """
-    groups = None if results.manifest is None else results.manifest.groups
-    return "class" if groups is None else groups.title
+    return "class" if results.groups is None else results.groups.title
 
 
 def recorded_answers(run: Run, number: int) -> Answers | None:

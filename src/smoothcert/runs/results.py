@@ -17,7 +17,8 @@ from smoothcert.errors import InvalidInput, needs, number_of
 from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.follow import unanimous
-from smoothcert.runs.manifest import Manifest
+from smoothcert.plans.groups import Groups
+from smoothcert.runs.manifest import BudgetEntry, Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
 
@@ -217,10 +218,8 @@ class Results:
         """
         with needs("pandas", what="to_pandas"):
             import pandas as pd
-        shown = shown_columns(self)
-        frame = pd.DataFrame({name: self.columns.get(name, shown[name]) for name in shown})
-        frame["correct"] = frame["correct"].astype("boolean" if self.unlabelled else "bool")
-        return frame
+        correct = "boolean" if self.unlabelled else "bool"
+        return pd.DataFrame(shown_columns(self)).astype({**COLUMNS, "correct": correct})
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -253,8 +252,14 @@ class Results:
 
     @property
     def complete(self) -> bool:
-        """Whether every input has its certificate."""
-        return len(self) >= self.asked
+        """Whether every input has its certificate.
+
+        A run that is continued has them when it is finished.
+        """
+        if self.manifest is None:
+            return True
+        goes_on = bool(self.manifest.plan.earlier_plans) and self.manifest.finished is None
+        return set(self.id.tolist()) == set(self.manifest.ids) and not goes_on
 
     @property
     def certified_by(self) -> Plan | None:
@@ -264,7 +269,7 @@ class Results:
     @property
     def requested_plan(self) -> Plan | None:
         """The plan that was asked for. A budget may lower the ceiling of `certified_by`."""
-        if self.manifest is None or self.manifest.budget is None:
+        if self.manifest is None or self.budget is None:
             return self.certified_by
         return self.manifest.requested_plan
 
@@ -293,6 +298,21 @@ class Results:
         if self.claimed is not None or self.certified_by is None:
             return self.claimed
         return self.certified_by.radii
+
+    @property
+    def closed(self) -> bool:
+        """Whether a radius of exactly r counts in CA(r), as where radii are decided."""
+        return self.decided_radii is not None
+
+    @property
+    def budget(self) -> BudgetEntry | None:
+        """The budget of the run; None without one."""
+        return None if self.manifest is None else self.manifest.budget
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups that the predictions stand for; None for classes."""
+        return None if self.manifest is None else self.manifest.groups
 
     @property
     def in_unit_interval(self) -> bool:
@@ -374,8 +394,7 @@ class Results:
         Args:
             radii: The radii r.
         """
-        closed = self.decided_radii is not None
-        return metrics.certified(self.radius, self.correct, radii, closed=closed)
+        return metrics.certified(self.radius, self.correct, radii, closed=self.closed)
 
     def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
         """CA(r): the share of inputs that are correct and whose radius is proved to be above r.
@@ -385,8 +404,7 @@ class Results:
         Args:
             radii: The radii r.
         """
-        closed = self.decided_radii is not None
-        shares = metrics.certified_accuracy(self.radius, self.correct, radii, closed=closed)
+        shares = metrics.certified_accuracy(self.radius, self.correct, radii, closed=self.closed)
         return shares if self.labelled else np.full_like(shares, math.nan)
 
     def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
@@ -395,8 +413,7 @@ class Results:
         Args:
             radii: The radii r.
         """
-        closed = self.decided_radii is not None
-        return metrics.certified_accuracy_band(self.radius, self.correct, radii, closed=closed)
+        return metrics.certified_accuracy_band(self.radius, self.correct, radii, closed=self.closed)
 
     @property
     def average_samples(self) -> float | None:
@@ -497,7 +514,7 @@ def least_certificate(
 def question_in_words(results: Results) -> str | None:
     """What is certified if it is not the class: a group, or a place among the top k."""
     words = []
-    groups = None if results.manifest is None else results.manifest.groups
+    groups = results.groups
     if groups is not None:
         words.append(f"{groups.title}: {', '.join(groups.names[:_MOST_GROUPS])}")
         if groups.count > _MOST_GROUPS:
@@ -544,6 +561,11 @@ def check_finished(results: Results) -> None:
             "{name} has no labels, so there is no certified accuracy",
             name=results.name,
         )
+
+
+def same_inputs(a: Results, b: Results) -> bool:
+    """Whether two results are about the same inputs with the same labels."""
+    return np.array_equal(a.id, b.id) and np.array_equal(a.label, b.label)
 
 
 def usual_radii(results: Sequence[Results]) -> list[float]:

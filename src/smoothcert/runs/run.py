@@ -45,15 +45,6 @@ class Run(Results):
     plan: Plan = field(kw_only=True)
     manifest: Manifest = field(kw_only=True)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every input of the run has its certificate.
-
-        A run that is continued has them when it is finished.
-        """
-        goes_on = bool(self.plan.earlier_plans) and self.manifest.finished is None
-        return set(self.id.tolist()) == set(self.manifest.ids) and not goes_on
-
     def certificates(self) -> Iterator[Certificate]:
         ids = set(self.id.tolist())  # a run that goes on has more by now
         with Journal(self.path) as journal:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import _check
-from smoothcert.errors import SmoothcertWarning, warn
+from smoothcert.errors import warn
 from smoothcert.plans import Combined
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
@@ -28,6 +27,7 @@ from smoothcert.runs.results import (
     certified_radii,
     p_reached_by,
     question_in_words,
+    same_inputs,
     usual_radii,
 )
 from smoothcert.runs.run import Run
@@ -75,12 +75,11 @@ class Row:
         """The row as a dictionary for JSON."""
         run = self.run
         radii = certified_radii(run) or dict.fromkeys(_FIGURES)
-        shares = {share: p_reached_by(run, float(share[:-1]) / 100) for share in _SHARES}
         return {
             "name": run.name,
             "method": self._method,
             **self.rules,
-            "noise": None if run.noise is None else str(run.noise),
+            "noise": run.noise and str(run.noise),
             "dtype": run.manifest and (run.manifest.dtype or None),
             "inputs": len(run),
             "asked": run.asked,
@@ -88,13 +87,13 @@ class Row:
             "left_out": run.left_out,
             "average_samples": run.average_samples,
             "acr": run.acr if run.labelled else None,
-            "acr_counts_only_decided_radii": run.decided_radii is not None,
+            "acr_counts_only_decided_radii": run.closed,
             "abstained": float(run.abstained.mean()),
             "known_labels": run.known_labels,
             "seconds": run.total_seconds,
             "mad": self.mad,
             **{f"{name}_radius": value for name, value in radii.items()},
-            **{f"p_reached_by_{share}": p for share, p in shares.items()},
+            **{f"p_reached_by_{share}": p_reached_by(run, p) for share, p in _SHARES.items()},
             "certified_accuracy": {f"{r:g}": s for r, s in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
@@ -104,20 +103,16 @@ class Row:
         """The plan in a few words; None if it is not known."""
         if self.run.plan is None:
             return None
-        method = _plan_in_words(self.run)
+        parts = [str(self.run.plan)]
+        budget = self.run.budget
+        if budget is not None:
+            size = f"{budget['minutes']:g} minutes"
+            if budget["samples"] is not None:
+                size = f"{budget['samples']:,} samples"
+            parts = [str(self.run.requested_plan), f"budget of {size}"]
         if not self.rules["alpha_proved"]:
-            method += ", alpha not proved"
-        return method
-
-
-def _plan_in_words(run: Results) -> str:
-    """The plan of a run in a few words. With a budget, it is the one that was asked for."""
-    if run.manifest is None or run.manifest.budget is None:
-        return str(run.plan)
-    budget = run.manifest.budget
-    if budget["samples"] is None:
-        return f"{run.manifest.requested_plan}, budget of {budget['minutes']:g} minutes"
-    return f"{run.manifest.requested_plan}, budget of {budget['samples']:,} samples"
+            parts.append("alpha not proved")
+        return ", ".join(parts)
 
 
 class Cell(NamedTuple):
@@ -168,13 +163,13 @@ class Table:
         Args:
             mark: How the best values are marked.
         """
-        words = {word for title in self.titles for word in title.split()}
+        words = set(" ".join(self.titles).split())
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
         if "CA" in words and any(map(self._has_undecided, self.rows)):
             legend.append(_UNDECIDED)
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
-        if "ACR" in words or "CA" in words:
+        if words & {"ACR", "CA"}:
             legend += not_comparable([row.run for row in self.rows])
         return legend
 
@@ -246,7 +241,7 @@ class Table:
             [column.averaged(r.run.without_copies()) for r in rivals],
             largest=[r.run.largest_radius for r in rivals],
         )
-        return len(good) < len(rivals) and row in [rivals[place] for place in good]
+        return len(good) < len(rivals) and rivals.index(row) in good
 
 
 def table(
@@ -274,22 +269,27 @@ def table(
     if columns is not None:
         columns = tuple(_check.one_of("each column", key, COLUMNS) for key in columns)
     runs = [part for run in collect(results) for part in _parts(run)]
-    reference = None if reference is None else read_results(reference)
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
     if reference is None:
-        rows = tuple(_row(r, _ceilings(r, runs), radii) for r in runs)
-        return Table(rows, tuple(radii), columns, caption)
-    reasons = [why_not_comparable(r, reference) for r in runs]
-    no_mad = SmoothcertWarning(
-        "no-mad",
-        "no MAD against {reference}: {reasons}",
-        reference=reference.name,
-        reasons="; ".join(filter(None, reasons)),
-    )
-    if any(reasons):
-        warn(no_mad)
-    rows = tuple(_row(r, [reference], radii) for r in runs)
-    return Table(rows, tuple(radii), columns, caption)
+        references = [_ceilings(run, runs) for run in runs]
+    else:
+        references = [[_reference(reference, runs)]] * len(runs)
+    rows = [_row(run, others, radii) for run, others in zip(runs, references, strict=True)]
+    return Table(tuple(rows), tuple(radii), columns, caption)
+
+
+def _reference(source: Source, runs: Sequence[Results]) -> Results:
+    """What MAD is measured against, with a warning about runs that cannot be compared with it."""
+    reference = read_results(source)
+    reasons = list(filter(None, [why_not_comparable(run, reference) for run in runs]))
+    if reasons:
+        warn(
+            "no-mad",
+            "no MAD against {reference}: {reasons}",
+            reference=reference.name,
+            reasons="; ".join(reasons),
+        )
+    return reference
 
 
 def _parts(run: Results) -> list[Results]:
@@ -325,10 +325,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
 
 def _comparable(a: Row, b: Row) -> bool:
     """Whether two runs have the same inputs, noise, alpha and bound."""
-    if a is b:
-        return True
-    same_inputs = np.array_equal(a.run.id, b.run.id) and np.array_equal(a.run.label, b.run.label)
-    return same_inputs and a.rules == b.rules
+    return same_inputs(a.run, b.run) and a.rules == b.rules
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
@@ -441,7 +438,7 @@ def _without_labels(key: str) -> Callable[[Row], float | None]:
 
 
 _FIGURES = ("smallest", "median", "mean")
-_SHARES = ("75%", "50%")
+_SHARES = {"75%": 0.75, "50%": 0.5}
 _COLUMNS = (
     _Column("run", "name", key="run"),
     _Column("method", "method", key="method"),

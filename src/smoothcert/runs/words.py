@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
+from typing import TypeVar
 
 from smoothcert.errors import number_of, phrase, setting
 from smoothcert.noises import Noise
@@ -14,6 +15,8 @@ from smoothcert.plans.top_class import TopClass
 from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import most_wrong, round_down
+
+Common = TypeVar("Common")
 
 _MOST_RADII = 5
 _VOTE = "What is guaranteed is the vote. The network alone has no certificate."
@@ -37,7 +40,10 @@ def summary(
         seconds: How long the whole command took, if that is known.
         command: Whether to name options of the command line, and not arguments in Python.
     """
-    lines = [_inputs(run), _robustness(run, radii), *_other_plans(run), _costs(run, seconds)]
+    usual = usual_radii([run])
+    few = usual if len(usual) <= _MOST_RADII else usual[::2]
+    shown = list(radii or run.decided_radii or few)
+    lines = [_inputs(run), _robustness(run, shown), *_other_plans(run), _costs(run, seconds)]
     lines.append(caveat(run.plan) or all_together(run))
     lines.append(_failure(run))
     if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
@@ -45,7 +51,7 @@ def summary(
     missing = int(run.missing.sum())
     if missing:
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
-    lines.append(phrase(_understatement(run, radii), command=command))
+    lines.append(phrase(_understatement(run, shown), command=command))
     return "\n".join(filter(None, lines))
 
 
@@ -54,8 +60,7 @@ def _inputs(run: Run) -> str:
     inputs = number_of(len(run), "input")
     if not run.complete:
         inputs = f"{len(run):,} of {number_of(run.asked, 'input')}"
-    uncertified = "not certified" if run.known_labels else "abstained"
-    parts = [f"{run.path}: {inputs}", f"{int(run.abstained.sum()):,} {uncertified}"]
+    parts = [f"{run.path}: {inputs}", f"{int(run.abstained.sum()):,} {uncertified(run)}"]
     if run.labelled:
         at_radii = " at the decided radii" if run.decided_radii else ""
         parts.append(f"ACR {round_down(run.acr)}{at_radii} ({norm_in_brackets(run.noise)})")
@@ -64,10 +69,14 @@ def _inputs(run: Run) -> str:
     return ", ".join(filter(None, [*parts, run.left_out_in_words]))
 
 
-def _robustness(run: Run, radii: Sequence[float] | None) -> str:
+def uncertified(run: Results) -> str:
+    """The word for an input without a certificate."""
+    return "not certified" if run.known_labels else "abstained"
+
+
+def _robustness(run: Run, radii: Sequence[float]) -> str:
     """Certified accuracy at some radii or, without labels, the radii; empty if there are none."""
     if run.labelled:
-        radii = _shown(run, radii)
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
         listed = ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
         return f"certified accuracy: {listed}"
@@ -76,13 +85,6 @@ def _robustness(run: Run, radii: Sequence[float] | None) -> str:
         return ""
     listed = ", ".join(f"{name} {round_down(value)}" for name, value in figures.items())
     return f"certified radius ({run.noise.norm}): {listed}"
-
-
-def _shown(run: Run, radii: Sequence[float] | None) -> Sequence[float]:
-    """The radii of the summary: the given ones, those that the plan decides, or a few steps."""
-    usual = usual_radii([run])
-    few = usual if len(usual) <= _MOST_RADII else usual[::2]
-    return radii or run.decided_radii or few
 
 
 def _other_plans(run: Run) -> list[str]:
@@ -104,16 +106,15 @@ def _failure(run: Run) -> str:
     )
 
 
-def _understatement(run: Run, radii: Sequence[float] | None) -> str:
+def _understatement(run: Run, radii: Sequence[float]) -> str:
     """That a plan which aims at the average radius certifies too little at small radii."""
     if not run.labelled or not isinstance(run.certified_by, InputSpecific | Price):
         return ""
-    shown = list(_shown(run, radii))
-    if run.certified_accuracy(shown).min() == 1:
+    if run.certified_accuracy(radii).min() == 1:
         return ""
     return (
         "certified accuracy at small radii is understated, because this plan aims at the average "
-        f"radius: {setting('radii', shown)} in another {setting('out', 'DIR')} decides them, and "
+        f"radius: {setting('radii', radii)} in another {setting('out', 'DIR')} decides them, and "
         f"{setting('method', 'radii,input-specific')} has both"
     )
 
@@ -161,12 +162,29 @@ def guaranteed(runs: Sequence[Results]) -> str:
 
 def what_to_deploy(runs: Sequence[Results]) -> str:
     """What keeps the guarantee of these runs, and what it costs; with their names if it differs."""
-    names: dict[str, list[str]] = {}
-    for run in runs:
-        names.setdefault(_deployed(run), []).append(run.name)
-    if len(names) == 1:
-        return f"{_deployed(runs[0])}."
-    return " ".join(f"{deployed} ({', '.join(of)})." for deployed, of in names.items())
+    return f"{about_each(runs, _deployed, between='. ')}."
+
+
+def about_each(runs: Sequence[Results], words: Callable[[Results], str], *, between: str) -> str:
+    """What is said about runs; with their names if it differs.
+
+    Args:
+        runs: The runs.
+        words: What is said about one of them.
+        between: What stands between different words.
+    """
+    names = grouped((words(run), run.name) for run in runs)
+    if len(names) < 2:
+        return "".join(names)
+    return between.join(f"{said} ({', '.join(of)})" for said, of in names.items())
+
+
+def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
+    """The names of runs by what they have in common."""
+    names: dict[Common, list[str]] = {}
+    for common, name in named:
+        names.setdefault(common, []).append(name)
+    return names
 
 
 def _deployed(run: Results) -> str:
@@ -202,7 +220,7 @@ def _settings_of(run: Results) -> list[str]:
 
 def caveat_of_budget(results: Results) -> str | None:
     """What a budget does to intervals over inputs, in words; None without a budget."""
-    if results.manifest is None or results.manifest.budget is None:
+    if results.budget is None:
         return None
     return (
         f"{results.name} had a budget: later inputs got the samples that earlier ones left, so "

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smoothcert._agreement import OTHER_FORM
 from smoothcert.device.runtime import Runtime, blank, place
-from smoothcert.errors import SmoothcertWarning, warn
+from smoothcert.errors import warn
 from smoothcert.models.base import Network
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.wrappers import SeededRows
@@ -91,7 +91,7 @@ def settle_number_format(
     if dtype == runtime.dtype:
         return NumberFormat(runtime, str(tried[0]))
     comparison = ", ".join(f"in {other.dtype} {other}" for other in tried)
-    warning = SmoothcertWarning(
+    warn(
         "other-number-format",
         "noisy inputs: {comparison}; so the classifier runs in {chosen}; give `dtype={keep}` to "
         "keep {dtype}",
@@ -100,7 +100,6 @@ def settle_number_format(
         chosen=dtype,
         keep=runtime.dtype,
     )
-    warn(warning)
     return NumberFormat(replace(runtime, dtype=dtype), comparison)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from math import inf
@@ -198,15 +197,10 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
         )
     sigma = noise.deviation
     denoiser_hash = state_hash(denoiser)
-    weights_hash = classifier.weights_hash
-    if weights_hash is not None:
-        together = f"{weights_hash} behind {denoiser_hash} for sigma {sigma}"
-        weights_hash = hashlib.sha256(together.encode()).hexdigest()
+    module = compose(classifier.module, denoiser, noise)
     return replace(
-        classifier,
-        module=compose(classifier.module, denoiser, noise),
+        classifier.inside(module, f"behind {denoiser_hash} for sigma {sigma}"),
         input_shape=classifier.input_shape or denoiser.shape,
-        weights_hash=weights_hash,
         trained_sigma=None,
         trained_noise=None,
         values=denoiser.values,

@@ -45,7 +45,7 @@ class UNet(Denoiser):
         patch: The first resolution has `patch` times fewer rows and columns than the image, and as
             many more channels.
         sigmas: The smallest and the largest standard deviation of the noise.
-        shape: The shape of an image; None if it takes any.
+        shape: The shape of an image.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class UNet(Denoiser):
         channels: int,
         widths: tuple[int, ...],
         blocks: int,
-        patch: int = 1,
-        sigmas: tuple[float, float] = (0.0, 1.0),
-        shape: Shape | None = None,
+        patch: int,
+        sigmas: tuple[float, float],
+        shape: Shape,
     ) -> None:
         super().__init__(sigmas, shape=shape)
         self.patch = patch
