@@ -61,6 +61,14 @@ def test_an_error_of_our_own_is_not_hidden(smoothcert):
         smoothcert("", broken)
 
 
+def test_code_of_the_user_that_ends_the_program_is_no_success(smoothcert):
+    ending = typer.Typer()
+    ending.command("end")(lambda: sys.exit(0))
+    answer = smoothcert("", ending)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+
+
 def test_version(smoothcert):
     assert smoothcert("--version") == (0, f"{__version__}\n", "")
 

@@ -65,6 +65,14 @@ def test_a_function_is_fitted_as_a_module(network):
     assert votes(ours) == votes(certify(network, resize="16,bilinear", channels=3))
 
 
+def test_channels_are_a_whole_number(network):
+    assert votes(certify(network, resize=16, channels=3.0)) == votes(
+        certify(network, resize=16, channels=3)
+    )
+    with refused("not-whole"):
+        certify(network, resize=16, channels=True)
+
+
 def test_the_denoiser_sees_the_given_picture(network):
     shapes = set()
 

@@ -226,6 +226,16 @@ def test_an_audit_does_not_believe_a_question_at_alpha_0(run):
         audit(run.path, redraw=0)
 
 
+@pytest.mark.parametrize("top", [3, 10**9])
+def test_an_audit_refuses_a_question_whose_answer_is_always_yes(run, top):
+    ask(run, top=2)
+    with Journal(run.path, write=True) as journal:
+        [question] = journal.entry("questions")
+        journal.write_manifest({"questions": [question | {"top": top}]})
+    with refused("top-too-large"):
+        audit(run.path, redraw=0)
+
+
 def test_broken_answers_leave_the_run_readable(run):
     ask(run, top=2)
     with closing(sqlite3.connect(run.path / "journal.sqlite")) as db, db:

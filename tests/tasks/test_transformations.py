@@ -1,6 +1,10 @@
 """Runs that certify turned and zoomed pictures, from the pictures to the audit."""
 
+import json
+import sqlite3
 from collections import Counter
+from contextlib import closing
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -9,6 +13,8 @@ from scipy.special import ndtr, ndtri
 from tests.refusals import refused
 
 import smoothcert as sc
+from smoothcert._registry import describe
+from smoothcert.runs.journal import Journal
 from smoothcert.transformations.margins import margins
 from smoothcert.transformations.pictures import transform
 
@@ -162,6 +168,27 @@ def test_an_audit_finds_margins_that_were_halved(tmp_path, monkeypatch):
     found = sc.audit(run.path, redraw=0)
     assert {finding.id for finding in found.findings} == {c.id for c in run if c.radius}
     assert all("does not cover" in finding.reason for finding in found.findings)
+
+
+@pytest.mark.parametrize("margin", [0, -1, float("nan"), float("inf"), 1e300, True])
+def test_an_audit_names_the_input_whose_margin_is_damaged(turned_run, tmp_path, margin):
+    folder = copytree(turned_run.path, tmp_path / "run")
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as db, db:
+        [[text]] = db.execute("SELECT looks FROM certificates WHERE id = 0")
+        looks = [
+            [samples, votes, *[margin] * len(more)] for samples, votes, *more in json.loads(text)
+        ]
+        db.execute("UPDATE certificates SET looks = ? WHERE id = 0", [json.dumps(looks)])
+    found = sc.audit(folder, redraw=0)
+    assert {finding.id for finding in found.findings} == {0}
+
+
+@pytest.mark.parametrize("noise", [sc.Gaussian(SIGMA), sc.Rotation(sc.Gaussian(SIGMA), 4)])
+def test_an_audit_finds_radii_that_the_noise_of_a_run_does_not_have(turned_run, tmp_path, noise):
+    folder = copytree(turned_run.path, tmp_path / "run")
+    with Journal(folder, write=True) as journal:
+        journal.write_manifest({"noise": describe(noise)})
+    assert len(sc.audit(folder, redraw=0).findings) == len(turned_run)
 
 
 def test_other_plans_do_not_certify_transformations():

@@ -95,6 +95,8 @@ def main(application: typer.Typer = app) -> None:
         code = _INTERRUPTED
     except SystemExit as ended:
         code = ended.code
+        if code != _TERMINATED:
+            code = _fail(f"code of your own, such as a model, ended the program (exit code {code})")
     if code in (_INTERRUPTED, _TERMINATED):
         print(
             "smoothcert: interrupted; all saved results are safe, and the same command continues "

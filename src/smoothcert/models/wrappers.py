@@ -54,7 +54,7 @@ class Fit:
         if resize is None and channels is None:
             return None
         if channels is not None:
-            _check.one_of("channels", channels, (1, 3))
+            channels = _check.one_of("channels", _check.whole("channels", channels), (1, 3))
         if resize is None:
             return cls(None, _BILINEAR, channels)
         size, _, mode = resize.partition(",")

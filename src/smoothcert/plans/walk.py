@@ -208,6 +208,7 @@ class Walk(DecidingPlan):
         return self
 
     def init(self, noise: Noise, chosen: Numbers = None) -> State:
+        self.for_noise(noise)
         return State(noise, chosen, more=self.pilot or _SCOUTS)
 
     def update(self, state: State, votes: Votes) -> State:
@@ -252,8 +253,12 @@ class Walk(DecidingPlan):
         test = state.test
         if test is not None and test.drawn:
             return state
-        if look.margin is None:
-            raise InvalidInput("no-margin", "the first look at a cell must have its margin")
+        if look.margin is None or not 0 < look.margin < inf:
+            raise InvalidInput(
+                "no-margin",
+                "the first look at a cell must have its margin, got {margin}",
+                margin=look.margin,
+            )
         if test is not None:
             return state._replace(test=test._replace(margin=look.margin))
         chosen = look.top if state.chosen is None else state.chosen

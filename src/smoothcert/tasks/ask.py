@@ -120,13 +120,14 @@ def answered(run: Run, question: Question) -> list[Results]:
         run: The run.
         question: The question.
     """
+    asked = question.plan(run.plan)
+    check_top(asked, run.manifest.classes)
     kept: list[list[Certificate]] = [[] for _ in question.levels]
     for certificates in _of_one_plan(run):
         plan = certificates[0].plan
         proofs = answers(question, plan, run.noise, certificates, run.manifest.classes)
         for level, proof, answers_of_level in zip(question.levels, proofs, kept, strict=True):
             answers_of_level += _certificates(certificates, proof, question.plan(plan), level)
-    asked = question.plan(run.plan)
     results = []
     for level, certificates in zip(question.levels, kept, strict=True):
         title = level.title if question.top == 1 else f"top {question.top}"
@@ -174,9 +175,7 @@ def _question(
     classes = run.manifest.classes
     if groups is None:
         top = _check.whole("top", top, least=2)
-        question = Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
-        check_top(question.plan(run.plan), classes)
-        return question
+        return Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
     dataset = dataset_of([run.manifest])
     names = None if dataset is None else dataset.class_names
     if not finest:

@@ -278,7 +278,9 @@ def _faults(records: _Records, seed: int | None) -> Iterator[Finding]:
         invalid = invalid or _other_plan(certificate, records.manifest)
         if invalid is not None:
             yield Finding(id, invalid)
-        for reason in filter(None, _other_than_data(certificate, records, second=id in tested)):
+        # The cells of a walk follow from its votes, so they are only checked where these are valid.
+        second = id in tested and invalid is None
+        for reason in filter(None, _other_than_data(certificate, records, second=second)):
             yield Finding(id, reason)
 
 
