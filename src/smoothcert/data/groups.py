@@ -150,23 +150,27 @@ def _members(
         )
     known = {name: c for c, name in enumerate(class_names or ())}
     chosen: list[int] = []
-    for member in map(str, listed):
-        name = member.strip()
+    for member in listed:
+        name = str(member).strip()
         span = [known[name]] if name in known else _check.span(name)
         if not span or span[-1] >= classes:
-            hint = did_you_mean(name, known)
-            if not known:
-                hint = ", and the names of the classes are not known"
-            raise InvalidInput(
-                "unknown-class",
-                "{which}: there is no class {name!r} among the classes 0 to {last}{hint}",
-                which=which,
-                name=name,
-                last=classes - 1,
-                hint=hint,
-            )
+            raise _unknown_class(name, known, classes, which)
         chosen += span
     return chosen
+
+
+def _unknown_class(name: str, known: Mapping[str, int], classes: int, which: str) -> InvalidInput:
+    hint = did_you_mean(name, known)
+    if not known:
+        hint = ", and the names of the classes are not known"
+    return InvalidInput(
+        "unknown-class",
+        "{which}: there is no class {name!r} among the classes 0 to {last}{hint}",
+        which=which,
+        name=name,
+        last=classes - 1,
+        hint=hint,
+    )
 
 
 def _check_nested(coarse: Groups, fine: Groups, where: str) -> None:
