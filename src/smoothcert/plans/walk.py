@@ -182,6 +182,13 @@ class Walk(DecidingPlan):
                 "radii of a walk must be above 0, got {radius:g}",
                 radius=self.radii[0],
             )
+        if self.top > 1:
+            raise InvalidInput(
+                "walk-of-top",
+                "a walk proves that a class beats all others, and answers no question about the "
+                "top {top}: leave `top={top}` out",
+                top=self.top,
+            )
 
     @property
     def smallest_request(self) -> int:
