@@ -110,15 +110,6 @@ def test_two_recursions_in_opposite_directions_agree(p):
     assert forward == pytest.approx(backward, rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize("alpha", [1e-3, 1e-9, 1e-13])
-def test_what_is_spent_is_never_rounded_down_by_an_fft(alpha):
-    looks = default_looks(100_000)
-    direct = boundary(0.9, looks, alpha=alpha)
-    assert crossing_probability(direct.votes, looks, 0.9, direct=0) >= direct.spent
-    found = boundary(0.9, looks, alpha=alpha, direct=0)
-    assert crossing_probability(found.votes, looks, 0.9) <= found.spent <= alpha
-
-
 def test_the_chance_to_cross_grows_with_p():
     looks = default_looks(5_000)
     votes = boundary(0.8, looks, alpha=0.001).votes

@@ -83,11 +83,11 @@ def _content(source: GroupsSource) -> tuple[Mapping[str, Any], str, str | None]:
     if isinstance(source, Mapping):
         return source, "groups", None
     text = str(source)
-    if text.startswith("{"):
-        return json.loads(text), "groups", None
     place, _, chosen = text.partition(".toml:")
     path = Path(f"{place}.toml" if chosen else text)
     try:
+        if text.startswith("{"):
+            return json.loads(text), "groups", None
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInput(
@@ -124,7 +124,16 @@ def _level(
                 number=c,
                 title=title,
             )
-    return Groups.of_members(title, members, classes, class_names)
+    level = Groups.of_members(title, members, classes, class_names)
+    if level.count == 1:
+        raise InvalidInput(
+            "one-group",
+            "{where}: the level {title!r} has all classes in one group, so every answer is right: "
+            "give at least two groups",
+            where=where,
+            title=title,
+        )
+    return level
 
 
 def _members(
@@ -141,23 +150,27 @@ def _members(
         )
     known = {name: c for c, name in enumerate(class_names or ())}
     chosen: list[int] = []
-    for member in map(str, listed):
-        name = member.strip()
+    for member in listed:
+        name = str(member).strip()
         span = [known[name]] if name in known else _check.span(name)
         if not span or span[-1] >= classes:
-            hint = did_you_mean(name, known)
-            if not known:
-                hint = ", and the names of the classes are not known"
-            raise InvalidInput(
-                "unknown-class",
-                "{which}: there is no class {name!r} among the classes 0 to {last}{hint}",
-                which=which,
-                name=name,
-                last=classes - 1,
-                hint=hint,
-            )
+            raise _unknown_class(name, known, classes, which)
         chosen += span
     return chosen
+
+
+def _unknown_class(name: str, known: Mapping[str, int], classes: int, which: str) -> InvalidInput:
+    hint = did_you_mean(name, known)
+    if not known:
+        hint = ", and the names of the classes are not known"
+    return InvalidInput(
+        "unknown-class",
+        "{which}: there is no class {name!r} among the classes 0 to {last}{hint}",
+        which=which,
+        name=name,
+        last=classes - 1,
+        hint=hint,
+    )
 
 
 def _check_nested(coarse: Groups, fine: Groups, where: str) -> None:

@@ -50,6 +50,13 @@ _DOWNLOAD = "leave out the folder to download the files"
 _DOWNLOAD_CIFAR10 = (
     f"{_DOWNLOAD}, or get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
 )
+_CIFAR10_VERSIONS = (
+    ("", ""),
+    ("", ".bin"),
+    ("cifar-10-batches-py", ""),
+    ("cifar-10-batches-bin", ".bin"),
+)
+"""Where the files of CIFAR-10 are, and how their names end: those of the binary version in .bin."""
 _PIXELS = 3 * 32 * 32
 _Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 
@@ -69,18 +76,18 @@ def load_fashion_mnist(place: str | None, *, train: bool) -> ArrayDataset:
 
 def load_cifar10(place: str | None, *, train: bool) -> ArrayDataset:
     """CIFAR-10 (Krizhevsky 2009), the python version or the binary version."""
-    place = place or downloaded("cifar10")
     names = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
-    places = [Path(place, part) for part in ("", "cifar-10-batches-py", "cifar-10-batches-bin")]
-    versions = [(folder, suffix) for folder in places for suffix in ("", ".bin")]
-    there = [(folder, end) for folder, end in versions if (folder / f"{names[0]}{end}").is_file()]
-    folder, suffix = (there or versions)[0]
-    files = _require(folder, [name + suffix for name in names], _DOWNLOAD_CIFAR10)
-    read = _read_binary if suffix else _read_python
-    batches = [read(file) for file in files]
-    images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
-    labels = np.concatenate([labels for _, labels in batches])
-    return ArrayDataset(images, labels, name="cifar10", class_names=_OBJECTS)
+    folder = Path(place or downloaded("cifar10"))
+    versions = [
+        [folder / subfolder / f"{name}{suffix}" for name in names]
+        for subfolder, suffix in _CIFAR10_VERSIONS
+    ]
+    files = next((files for files in versions if files[0].is_file()), versions[0])
+    _require(files, _DOWNLOAD_CIFAR10)
+    read = _read_binary if files[0].suffix else _read_python
+    images, labels = map(np.concatenate, zip(*map(read, files), strict=True))
+    pictures = images.reshape(-1, 3, 32, 32)
+    return ArrayDataset(pictures, labels, name="cifar10", class_names=_OBJECTS)
 
 
 def downloaded(name: str) -> str:
@@ -120,18 +127,17 @@ def _files_of(name: str) -> dict[str, str]:
     return {f"{kind.mirrors[0]}{file}": md5 for file, md5 in kind.resources}
 
 
-def _require(folder: Path, names: list[str], download: str) -> list[Path]:
-    """The paths of files in a folder, after a check that all of them exist."""
-    missing = [name for name in names if not (folder / name).is_file()]
+def _require(files: list[Path], download: str) -> None:
+    """Refuse a folder that lacks one of these files."""
+    missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise InvalidInput(
             "missing-files",
             "{folder} has no {missing}: {download}",
-            folder=folder,
+            folder=files[0].parent,
             missing=", ".join(missing),
             download=download,
         )
-    return [folder / name for name in names]
 
 
 def _load_idx(
@@ -139,8 +145,9 @@ def _load_idx(
 ) -> ArrayDataset:
     """Images and labels from two of the four files that MNIST and its relatives have."""
     part = "train" if train else "t10k"
-    names = [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"]
-    images, labels = map(read_idx, _require(Path(folder), names, _DOWNLOAD))
+    files = [Path(folder, f"{part}-{name}-ubyte.gz") for name in ("images-idx3", "labels-idx1")]
+    _require(files, _DOWNLOAD)
+    images, labels = map(read_idx, files)
     return ArrayDataset(images, labels, name=name, class_names=class_names)
 
 

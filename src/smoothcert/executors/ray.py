@@ -34,10 +34,7 @@ class RayExecutor(PoolExecutor[Any]):
     """
 
     def __init__(
-        self,
-        address: str | None = None,
-        workers: int | str = "auto",
-        gpus_per_worker: float | None = None,
+        self, address: str | None, workers: int | str, gpus_per_worker: float | None
     ) -> None:
         super().__init__()
         if address not in (None, "auto") and not re.fullmatch(r"[^/]+:\d+", str(address)):

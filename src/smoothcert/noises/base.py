@@ -64,6 +64,25 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
             low = middle
 
 
+def bisect_each(
+    holds: Callable[[Numbers], Numbers], low: Numbers, high: Numbers, *, halvings: int
+) -> Numbers:
+    """The largest numbers between `low` and `high` up to which something holds, rounded down.
+
+    Args:
+        holds: Whether it holds for each of these numbers.
+        low: Where it holds.
+        high: Where it need not hold.
+        halvings: How often each interval is halved.
+    """
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        held = holds(middle)
+        low = np.where(held, middle, low)
+        high = np.where(held, high, middle)
+    return low
+
+
 def half_difference(scale: float, a: Numbers, b: Numbers) -> Numbers:
     """scale / 2 * (a - b), rounded down.
 

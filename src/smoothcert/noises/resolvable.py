@@ -16,7 +16,7 @@ from scipy.special import erfc, ndtr, ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import MARGIN, Noise, Numbers, OwnDraw, Shape, down
+from smoothcert.noises.base import MARGIN, Noise, Numbers, OwnDraw, Shape, bisect_each, down
 from smoothcert.noises.gaussian import GaussianRadius
 from smoothcert.noises.rounded_normal import thresholds
 
@@ -118,13 +118,9 @@ class ContrastBrightness(OwnDraw, Noise):
 
     def radius(self, p: ArrayLike) -> Numbers:
         z = np.asarray(ndtri(_check.probabilities("p", p)))
-        low = np.zeros_like(z)
         high = np.where(np.isfinite(z), np.maximum(z, 0), 0) * self.sigma / np.sqrt(2)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            proved = self._score(middle) <= z
-            low = np.where(proved, middle, low)
-            high = np.where(proved, high, middle)
+        low = np.zeros_like(z)
+        low = bisect_each(lambda r: self._score(r) <= z, low, high, halvings=_HALVINGS)
         proved_radius = np.where(np.isinf(z), np.inf, down(low) - MARGIN)
         return np.where(z > 0, proved_radius, np.minimum(z, -MARGIN))[()]
 

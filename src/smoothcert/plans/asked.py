@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.noises.base import Numbers
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan, Proof
 from smoothcert.plans.betting_radii import BettingRadii
@@ -37,7 +36,7 @@ from smoothcert.plans.certificate import Certificate
 from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.follow import Case, proved, told
+from smoothcert.plans.follow import proved, told
 from smoothcert.plans.groups import Groups
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.two_stage import TwoStagePlan
@@ -121,30 +120,36 @@ def answers(
     """
     asked = question.plan(plan).for_noise(noise)
     path = _path(question.levels, plan, certificates, classes)
-    looks = range(max(len(c.looks) for c in certificates))
+    first_look = 0
     if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
         # This pilot has another size than that of bets, and it has chosen the class: from here on,
         # the class is given, which is what plans call known labels.
         asked = replace(asked, known_labels=True, pilot=0)
-        looks = looks[1:] if plan.pilot else looks
-    stages = _stages(plan, noise, certificates) if plan.earlier_plans else None
+        first_look = int(plan.pilot > 0)
     states = [asked.init(noise, chosen) for chosen in path]
-    for look in looks:
+    in_run = plan.init(noise, _labels(certificates) if plan.known_labels else None)
+    for look in range(first_look, max(len(c.looks) for c in certificates)):
         votes = _votes(certificates, look, classes)
-        for place, level in enumerate(question.levels):
-            of_groups = ManyVotes(votes.samples, level.sums(votes.votes))
-            states[place] = told(asked, states[place], of_groups)
-            if stages is not None:
-                states[place] = _in_stages(states[place], stages, look)
+        states = [
+            told(asked, state, level.many(votes))
+            for state, level in zip(states, question.levels, strict=True)
+        ]
+        if plan.earlier_plans:
+            in_run = told(plan, in_run, votes)
+            states = [_in_stages_of(in_run, state, votes) for state in states]
     proofs = [proved(asked, state) for state in states]
     radii = [np.broadcast_to(np.array(p.radius, float), len(certificates)) for p in proofs]
+    claimed = np.minimum.accumulate(radii)  # NaN stays NaN
     if question.radii is not None and asked.radii is None:
-        radii = [_largest_below(radius, question.radii) for radius in radii]
-    radii = list(np.minimum.accumulate(radii))  # NaN stays NaN
+        claimed = _largest_below(claimed, question.radii)
     return [
         replace(proof, prediction=chosen, radius=radius)
-        for proof, chosen, radius in zip(proofs, path, radii, strict=True)
+        for proof, chosen, radius in zip(proofs, path, claimed, strict=True)
     ]
+
+
+def _labels(certificates: Sequence[Certificate]) -> NDArray[np.int64]:
+    return np.array([certificate.label for certificate in certificates], np.int64)
 
 
 def _votes(certificates: Sequence[Certificate], look: int, classes: int) -> ManyVotes:
@@ -168,40 +173,26 @@ def _path(
     The pilot decides from coarse to fine: in the winning group, the winning subgroup.
     """
     if plan.known_labels:
-        labels = np.array([certificate.label for certificate in certificates], np.int64)
-        return [np.array(level.of)[labels] for level in levels]
-    votes = _votes(certificates, 0, classes).votes
+        return [np.array(level.of)[_labels(certificates)] for level in levels]
+    votes = _votes(certificates, 0, classes)
     path = []
     for level in levels:
-        chosen = level.sums(votes).argmax(axis=-1)
-        votes = np.where(np.array(level.of) == chosen[:, None], votes, 0)
+        chosen = level.many(votes).top
+        in_group = np.array(level.of) == chosen[:, None]
+        votes = ManyVotes(votes.samples, np.where(in_group, votes.votes, 0))
         path.append(chosen)
     return path
 
 
-def _stages(plan: Plan, noise: Noise, certificates: Sequence[Certificate]) -> list[list[int]]:
-    """The stage of a continued run that each input was in, after each look.
+def _in_stages_of(in_run: Any, state: Any, votes: ManyVotes) -> Any:
+    """A state of bets in which every input is in the stage that it has in its continued run.
 
     A radius that the user added later counts from the sample where it entered the run.
     """
-    stages = []
-    for certificate in certificates:
-        case = Case(plan, noise, certificate.label)
-        of_looks = []
-        for look in certificate.looks:
-            case.add(look)
-            progress = case.state.progress
-            of_looks.append(0 if progress is None else progress.stage)
-        stages.append(of_looks)
-    return stages
-
-
-def _in_stages(state: Any, stages: Sequence[Sequence[int]], look: int) -> Numbers:
-    """A state of bets in which every input is in its recorded stage."""
     progress = state.progress.copy()
-    for place, of_looks in enumerate(stages):
-        if look < len(of_looks) and progress[place] is not None:
-            progress[place] = progress[place]._replace(stage=of_looks[look])
+    for place in np.flatnonzero(votes.samples).tolist():
+        stage = in_run.progress[place].stage
+        progress[place] = progress[place]._replace(stage=stage)
     return state._replace(progress=progress)
 
 

@@ -95,7 +95,7 @@ class AtRadii(DecidingPlan):
 
     def update(self, state: State, votes: Votes) -> State:
         tally = state.tally.add(votes)
-        look = self._counted_looks(tally) - 1
+        look = tally.counted_looks - 1
         if look < 0:
             return State(tally)
         tables = self.tables(tally.noise)
@@ -107,30 +107,20 @@ class AtRadii(DecidingPlan):
 
     def request(self, state: State) -> Numbers:
         tally = state.tally
-        if tally.look == 0 and self.pilot:
-            return self.pilot
-        if tally.without_class:
-            return 0
-        tables = self.tables(tally.noise)
-        look = self._counted_looks(tally)
-        if look == 0:
-            return tables.looks[0]
-        if look == len(tables.looks):
-            return 0
+        samples = tally.next_look(default_looks(self.samples))
+        if not samples or not tally.counted_looks:
+            return samples
+        futile_counts = self.tables(tally.noise).futile[:, tally.counted_looks - 1]
         level = np.asarray(state.level)
         undecided = np.minimum(level, len(self.radii) - 1)
-        futile = np.asarray(tally.count) <= tables.futile[undecided, look - 1]
-        stop = (level >= len(self.radii)) | futile
-        return np.where(stop, 0, tables.looks[look] - tables.looks[look - 1])[()]
+        stop = (level >= len(self.radii)) | (tally.count <= futile_counts[undecided])
+        return np.where(stop, 0, samples)[()]
 
     def prove(self, state: State) -> Proof:
         tally = state.tally
         lower = np.concatenate([[0.0], self.tables(tally.noise).thresholds])[state.level]
         radius = np.concatenate([[np.nan], self.radii])[state.level]
         return Proof(tally.chosen, radius, lower, count=tally.count, counted=tally.drawn)
-
-    def _counted_looks(self, tally: Tally) -> int:
-        return tally.look - (1 if self.pilot else 0)
 
     def coverage(self, noise: Noise) -> Coverage:
         tables = self.tables(noise)

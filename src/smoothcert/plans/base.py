@@ -235,6 +235,17 @@ class Plan(Rule):
         """
         return self
 
+    def _claim_in_words(self) -> list[str]:
+        """What is claimed, where it is not that the class has a majority of its own."""
+        words = []
+        if self.top > 1:
+            words.append(f"top {self.top}")
+        elif self.bound == "runner-up":
+            words.append("runner-up bound")
+        if self.known_labels:
+            words.append("known labels")
+        return words
+
     @property
     def caveat(self) -> str | None:
         """What the plan does not guarantee although its failure is known, in words; None for

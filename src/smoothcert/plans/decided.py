@@ -63,7 +63,7 @@ class DecidingPlan(Plan):
             )
         settle(
             self,
-            radii=_increasing(self.radii),
+            radii=increasing(self.radii),
             samples=check_ceiling(self.samples, self.alpha),
             alpha=float(self.alpha),
             pilot=pilot if pilot or self.known_labels else self.default_pilot,
@@ -73,13 +73,7 @@ class DecidingPlan(Plan):
 
     def __str__(self) -> str:
         radii = ", ".join(f"{radius:g}" for radius in self.radii)
-        words = [f"radii {radii}", f"ceiling {self.samples:,}"]
-        if self.top > 1:
-            words.append(f"top {self.top}")
-        elif self.bound == "runner-up":
-            words.append("runner-up bound")
-        if self.known_labels:
-            words.append("known labels")
+        words = [f"radii {radii}", f"ceiling {self.samples:,}", *self._claim_in_words()]
         if self.give_up != GIVE_UP:
             words.append(f"giving up at {self.give_up:g}")
         return ", ".join(words)
@@ -118,7 +112,7 @@ class DecidingPlan(Plan):
         return self
 
 
-def _increasing(radii: Any) -> tuple[float, ...]:
+def increasing(radii: Any) -> tuple[float, ...]:
     """Radii in increasing order, at least one."""
     numbers = _check.radii(radii)
     if not numbers:

@@ -53,9 +53,7 @@ class Exact(Plan):
         words = ["exact"]
         if self.samples:
             words.append(f"{self.samples:,} outcomes")
-        if self.top > 1:
-            words.append(f"top {self.top}")
-        return ", ".join(words)
+        return ", ".join(words + self._claim_in_words())
 
     def for_noise(self, noise: Noise) -> Self:
         if noise.outcomes is None:

@@ -44,18 +44,17 @@ def plan_from(settings: PlanSettings, *, budget: bool = False) -> Plan:
     plans = named_by_user(Plan) | METHODS
     option = either("method", "--method")
     chosen = {name: class_named(option, name, plans) for name in method.split(",")}
-    known = {name: _parameters_of(cls) for name, cls in chosen.items()}
-    for name in _of_a_plan(settings):
-        if not any(name in parameters for parameters in known.values()):
-            owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
-            raise InvalidInput(
-                "option-of-another-method",
-                "{given} is for {owners}: leave it out with `method={method}`",
-                given=setting(name),
-                owners=" or ".join(setting("method", owner) for owner in owners),
-                method=method,
-                option=name,
-            )
+    known = {name for cls in chosen.values() for name in _parameters_of(cls)}
+    for name in _of_a_plan(settings) - known:
+        owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
+        raise InvalidInput(
+            "option-of-another-method",
+            "{given} is for {owners}: leave it out with `method={method}`",
+            given=setting(name),
+            owners=" or ".join(setting("method", owner) for owner in owners),
+            method=method,
+            option=name,
+        )
     parts = [_plan(name, cls, settings, budget=budget) for name, cls in chosen.items()]
     return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 

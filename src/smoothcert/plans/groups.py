@@ -15,8 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from smoothcert._check import NO_CLASS
-from smoothcert.plans.votes import Look
-from smoothcert.statistics.bounds import Counts
+from smoothcert.plans.votes import Look, ManyVotes
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,14 @@ class Groups:
             votes[self.of[c]] = votes.get(self.of[c], 0) + count
         return Look(look.samples, votes)
 
-    def sums(self, votes: Counts) -> Counts:
-        """The same for arrays (..., classes), which become (..., groups)."""
+    def many(self, votes: ManyVotes) -> ManyVotes:
+        """The same for the votes of one look at many inputs.
+
+        Args:
+            votes: The votes by class.
+        """
         belongs = np.array(self.of)[:, None] == np.arange(len(self.names))
-        return np.asarray(votes @ belongs.astype(np.int64))
+        return ManyVotes(votes.samples, votes.votes @ belongs.astype(np.int64))
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -112,18 +112,12 @@ class Price(TwoStagePlan):
         return np.full(np.shape(count), self.looks[0])
 
     def request(self, state: Tally) -> Numbers:
-        if state.look == 0 and self.pilot:
-            return self.pilot
-        if state.without_class:
-            return 0
-        done = state.look - (1 if self.pilot else 0)
-        if not done:
-            return self.looks[0]
-        if done == len(self.looks):
-            return 0
-        step = self.looks[done] - self.looks[done - 1]
+        samples = state.next_look(self.looks)
+        if not samples or not state.counted_looks:
+            return samples
         misses = np.asarray(state.drawn) - state.count
-        return np.where(misses < self.limits(state.noise)[done - 1], step, 0)[()]
+        limit = self.limits(state.noise)[state.counted_looks - 1]
+        return np.where(misses < limit, samples, 0)[()]
 
     def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
         """An upper bound on the probability of each rival, from its votes (..., rivals).
@@ -135,8 +129,7 @@ class Price(TwoStagePlan):
         misses = (np.asarray(state.drawn) - state.count)[..., None]
         share = bounds.upper_bound(votes, np.maximum(misses, 1), alpha=self.level_of_rivals)
         share = np.where(misses > 0, share, 1.0)
-        own = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
-        rest = np.asarray(bounds.one_minus_up(own))[..., None]
+        rest = np.asarray(bounds.one_minus_up(self._lower(state)))[..., None]
         return np.nextafter(share * rest, 2.0).clip(max=1.0)
 
     def coverage(self, noise: Noise) -> Coverage:

@@ -51,14 +51,13 @@ class StoppingDistribution:
     Args:
         plan: A plan that `is_countable`.
         noise: The smoothing noise.
-        kept: How many blocks of answers are kept.
     """
 
-    def __init__(self, plan: Plan, noise: Noise, kept: int = _MOST_BLOCKS) -> None:
+    def __init__(self, plan: Plan, noise: Noise) -> None:
         self.plan = plan
         self.noise = noise
         self._start: Tally = type(plan).init(plan, noise, 0)
-        self._block = lru_cache(maxsize=kept)(self._answers)
+        self._block = lru_cache(maxsize=_MOST_BLOCKS)(self._answers)
 
     def at(self, p: float, *, limit: float, seen: list[Array] | None = None) -> Stop:
         """Where the plan stops; `seen` collects the probabilities that its claims need."""

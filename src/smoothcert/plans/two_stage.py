@@ -63,7 +63,7 @@ _NEGLIGIBLE = 1e-15
 _AT_ONCE = 1_000_000
 # Up to how many such pairs a plan is small, so that every break point is tried: about a second's
 # work.
-SMALL = 3_000_000
+_SMALL = 3_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,19 +138,23 @@ class TwoStagePlan(Plan):
                 samples=samples,
                 pilot=pilot,
             )
-        groups_rivals = self.bound == "runner-up" and self.top == 1
-        needs_pilot = self.plans_ahead or groups_rivals or not self.known_labels
-        if pilot and not needs_pilot and self.bound == "binary":
+        if pilot and not self._needs_pilot and self.bound == "binary":
             raise InvalidInput(
                 "needless-pilot",
                 "with known labels, {plan} sampling has no pilot, got `pilot={pilot}`",
                 plan=self.name,
                 pilot=pilot,
             )
-        if pilot or not needs_pilot:
+        if pilot or not self._needs_pilot:
             return pilot
         default = self.default_pilot or max(samples // _PILOT_SHARE, _SMALLEST_PILOT)
         return min(default, samples)
+
+    @property
+    def _needs_pilot(self) -> bool:
+        """Whether a pilot has to plan, or to choose the class or the groups of other classes."""
+        groups_rivals = self.bound == "runner-up" and self.top == 1
+        return self.plans_ahead or groups_rivals or not self.known_labels
 
     def continuing(self, recorded: Plan) -> Plan:
         """A recorded run goes on with its version of the bound."""
@@ -163,13 +167,7 @@ class TwoStagePlan(Plan):
         return self._in_words()
 
     def _in_words(self, *details: str) -> str:
-        words = [f"{self.name} {self.samples:,}", *details]
-        if self.top > 1:
-            words.append(f"top {self.top}")
-        elif self.bound == "runner-up":
-            words.append("runner-up bound")
-        if self.known_labels:
-            words.append("known labels")
+        words = [f"{self.name} {self.samples:,}", *details, *self._claim_in_words()]
         if self.pilot_use == "reuse":
             words.append("pilot reused")
         return ", ".join(words)
@@ -239,7 +237,9 @@ class TwoStagePlan(Plan):
             return self._prove_top(state, lower)
         if state.rivals is None or state.rivals.votes is None:
             return Proof.from_bounds(state, lower)
-        return Proof.from_bounds(state, lower, self._upper(state, lower))
+        groups = self._upper_of_each(state, state.rivals.votes).max(axis=-1)
+        upper = np.minimum(groups, bounds.one_minus_up(lower))
+        return Proof.from_bounds(state, lower, upper)
 
     def _lower(self, state: Tally) -> Numbers:
         """L at the end; votes prove nothing while more are wanted."""
@@ -257,15 +257,6 @@ class TwoStagePlan(Plan):
         radius = top_k_radius(state.noise, lower, rivals)
         radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
         return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)
-
-    def _upper(self, state: Tally, lower: Numbers) -> Numbers:
-        """The largest U of all groups, and at most 1 - L; 1 where no sample counts."""
-        assert state.rivals is not None
-        drawn = np.asarray(state.drawn)
-        groups = self._upper_of_each(state, state.rivals.votes)
-        own = lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
-        rest = bounds.one_minus_up(own)
-        return np.where(drawn > 0, np.minimum(groups.max(axis=-1), rest), 1.0)[()]
 
     def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:
         """U of each rival, from its votes (..., rivals)."""
@@ -339,7 +330,7 @@ def tie_failure(plan: TwoStagePlan, noise: Noise) -> float:
     return float(np.sum(pmf(first, plan.pilot, 0.5) * failed))
 
 
-def worst_case(plan: TwoStagePlan, noise: Noise, small: int = SMALL) -> tuple[float, float]:
+def worst_case(plan: TwoStagePlan, noise: Noise) -> tuple[float, float]:
     """The largest failure(p) over p and where it is.
 
     failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take,
@@ -353,7 +344,7 @@ def worst_case(plan: TwoStagePlan, noise: Noise, small: int = SMALL) -> tuple[fl
     sizes = sizes[sizes > 0]
     if not len(sizes):
         return 0.0, 0.5
-    if sizes.sum() * max(plan.pilot, 1) <= small:
+    if sizes.sum() * max(plan.pilot, 1) <= _SMALL:
         every = [lower_bound(np.arange(n + 1), n, alpha=plan.alpha) for n in sizes]
         return _highest(plan, noise, _just_below(np.concatenate(every)))[0]
     grid = np.concatenate([np.linspace(0.5, 0.999, 200), 1 - np.geomspace(1e-3, 1e-7, 40)])

@@ -287,6 +287,23 @@ class Tally(NamedTuple):
         """Whether no sample of the first look had a vote. Such an input needs no more samples."""
         return self.look > 0 and self.chosen is None
 
+    @property
+    def counted_looks(self) -> int:
+        """Looks so far, without the pilot."""
+        return self.look - 1 if self.pilot and self.look else self.look
+
+    def next_look(self, looks: Sequence[int]) -> int:
+        """The samples of the next look; 0 after the last one, and without a class.
+
+        Args:
+            looks: The samples that count at each look after the pilot.
+        """
+        if self.look == 0 and self.pilot:
+            return self.pilot
+        if self.without_class or self.counted_looks == len(looks):
+            return 0
+        return int(np.diff(looks, prepend=0)[self.counted_looks])
+
 
 def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
     """Whether the labels and margins of a model are the same up to rounding.

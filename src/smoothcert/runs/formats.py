@@ -329,7 +329,7 @@ def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), restval=None, strict=True))
     if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
-    columns = {name: [dtype(row[name] or "nan") for row in rows] for name, dtype in COLUMNS.items()}
+    columns = {name: [row[name] or None for row in rows] for name in COLUMNS}
     unknown = {"name": path.stem, "noise": None, "plan": None, "manifest": None}
     return columns, json.loads(beside(path).read_bytes()) if beside(path).is_file() else unknown
 
@@ -371,9 +371,7 @@ def _to_json(results: Results) -> bytes:
 def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(path.read_bytes())
     rows = meta["certificates"]
-    return {
-        name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS
-    }, meta
+    return {name: [row[name] for row in rows] for name in COLUMNS}, meta
 
 
 def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:

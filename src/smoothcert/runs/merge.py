@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.data import parse_shard
 from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -103,18 +104,17 @@ def _check_missing(runs: Sequence[Run]) -> None:
                 count=len(missing),
                 id=missing[0],
             )
-    shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
-    if len({parts for _, parts in shards}) > 1:
+    shards = [run.manifest.shard for run in runs if run.manifest.shard is not None]
+    present = list(map(parse_shard, shards))
+    divisions = {parts for _, parts in present}
+    if len(divisions) > 1:
         raise InvalidInput(
             "other-division",
             "the runs are shards of different divisions of the inputs: {shards}",
-            shards=", ".join(map("/".join, shards)),
+            shards=", ".join(shards),
         )
-    if not shards:
-        return
-    parts = int(shards[0][1])
-    present = {int(part) for part, _ in shards}
-    absent = [f"{part}/{parts}" for part in range(1, parts + 1) if part not in present]
+    wanted = [(part, parts) for parts in divisions for part in range(1, parts + 1)]
+    absent = [f"{part}/{parts}" for part, parts in wanted if (part, parts) not in present]
     if absent:
         raise InvalidInput(
             "missing-shard",

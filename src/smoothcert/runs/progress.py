@@ -192,7 +192,6 @@ class Display(_Periodic):
     """Shows a bar on a terminal. Elsewhere, it prints a line from time to time.
 
     Args:
-        every: Seconds between two lines, or two states of the bar.
         summary: Whether to say at the end what the run found.
         bar: Whether to show a bar. Default: if stderr is a terminal.
         radii: The radii that the summary shows. Default: those that the plan decides, or a few.
@@ -201,7 +200,6 @@ class Display(_Periodic):
     def __init__(
         self,
         *,
-        every: float | None = None,
         summary: bool = True,
         bar: bool | None = None,
         radii: Sequence[float] | None = None,
@@ -209,8 +207,7 @@ class Display(_Periodic):
         self._summary = summary
         self._radii = radii
         self._shows_bar = _is_terminal() if bar is None else bar
-        usual = _SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES
-        super().__init__(every=usual if every is None else every)
+        super().__init__(every=_SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES)
 
     def begin(self, run: Run, *, total: int) -> None:
         super().begin(run, total=total)

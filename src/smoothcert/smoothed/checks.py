@@ -36,7 +36,7 @@ _MOST_UNEVEN = 20
 
 
 def check_shape(
-    classifier: Classifier, noise: Noise, shape: Shape, name: str, fit: Fit | None = None
+    classifier: Classifier, noise: Noise, shape: Shape, name: str, fit: Fit | None
 ) -> None:
     """Refuse inputs with another number of channels; warn about another size.
 
@@ -253,14 +253,18 @@ def _difference_from_training(classifier: Classifier, noise: Noise) -> str | Non
     if classifier.trained_denoiser not in (None, denoiser_hash):
         other = "behind another one" if classifier.denoiser else "without one"
         return f"behind a denoiser and is certified {other}"
+    trained = _other_noise_in_training(classifier, noise)
+    return None if trained is None else f"{trained} and is certified with {noise}"
+
+
+def _other_noise_in_training(classifier: Classifier, noise: Noise) -> str | None:
+    """The noise in training, in words, if it is known and was another one."""
     trained_noise = classifier.trained_noise
     if trained_noise is not None:
         is_on_grid = isinstance(noise, Gaussian) and is_gaussian(trained_noise, noise.sigma)
-        if trained_noise.same_kind(noise) or is_on_grid:
-            return None
-        return f"with {trained_noise} and is certified with {noise}"
+        is_same = is_on_grid or trained_noise.same_kind(noise)
+        return None if is_same else f"with {trained_noise}"
     sigma = classifier.trained_sigma
     if sigma is None or abs(sigma - noise.deviation) <= _SAME_SIGMA:
         return None
-    strength = f"with noise of deviation {sigma:g}" if sigma else "without noise"
-    return f"{strength} and is certified with {noise}"
+    return f"with noise of deviation {sigma:g}" if sigma else "without noise"

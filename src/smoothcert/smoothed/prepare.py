@@ -170,6 +170,9 @@ class _Preparation:
         self.kernels: KernelClassifier | None = None
         parts = module.modules() if isinstance(module, nn.Module) else ()
         self.is_random = any(isinstance(part, SeededRows) for part in parts)
+        # A function may run Python code on every call, and a CUDA graph would skip that code. The
+        # same holds for a random classifier.
+        self.is_fixed = isinstance(module, nn.Module) and not self.is_random
         if self.is_random:
             log.info("the classifier is random by design, so it runs with compile=none")
             self.runtime = replace(runtime, compile="none")
@@ -249,21 +252,16 @@ class _Preparation:
             with self.clock.step("check"):
                 rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
                 check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
-        on_cuda = self.runtime.torch_device.type == "cuda"
         batch = blank(self.shape, self.runtime)
         if self.kernels is not None:
             self.kernels(batch)  # it must fit into memory
             return self.kernels
+        on_cuda = self.runtime.torch_device.type == "cuda"
         with self.clock.step("compile"):
             form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
             if on_cuda or noisy is None:
                 form(batch)  # cuDNN chooses its kernels, and a full batch must fit into memory
-            # A function may run Python code on every call, and a CUDA graph would skip that code.
-            # The same holds for a random classifier.
-            is_fixed = isinstance(self.module, nn.Module) and not self.is_random
-            if is_fixed and on_cuda:
-                return captured(form, batch)
-            return form
+            return captured(form, batch) if self.is_fixed and on_cuda else form
 
 
 def _fastest_batch(classify: Outputs, shape: Shape, runtime: Runtime) -> int:

@@ -147,7 +147,7 @@ class Subject(Settings):
         return denoiser
 
     def __repr__(self) -> str:
-        name = _name_of(self.model)
+        name = getattr(self.model, "__name__", type(self.model).__name__)
         classes = self.classes
         if isinstance(self.model, Classifier):
             name = self.model.name
@@ -222,18 +222,33 @@ class Subject(Settings):
                 this machine.
         """
         example = first_readable(dataset)
+        if resolve is not None:
+            return self._bind(dataset, ids, example, in_memory, exact, resolve)
         levels = getattr(dataset, "levels", None)
         key = (tuple(example.shape), levels, in_memory, exact)
-        if resolve is None:
-            bound = self._bound.find(key, snapshot(*self._modules()))
-            if bound is not None:
-                return cast(Self, bound)
+        bound = self._bound.find(key, snapshot(*self._modules()))
+        if bound is None:
+            bound = self._bind(dataset, ids, example, in_memory, exact, Runtime.resolve)
+            self._bound.add(key, bound)
+        return cast(Self, bound)
+
+    def _bind(
+        self,
+        dataset: Dataset,
+        ids: Sequence[int],
+        example: Tensor,
+        in_memory: bool,
+        exact: bool,
+        resolve: Resolve,
+    ) -> Self:
+        """The subject for inputs like this example; see `bind`."""
         classifier = self._composed(example)
         dtype = "float32" if exact and self.dtype == "auto" else self.dtype
         dtype = settle_dtype(dtype, classifier.module)
-        runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
+        runtime = resolve(self.device, dtype, self.compile, self.batch)
         wants_grid = exact or runtime.prefers_grid
-        noise = self._noise_for(tuple(example.shape), levels if wants_grid else None)
+        levels = getattr(dataset, "levels", None) if wants_grid else None
+        noise = self._noise_for(tuple(example.shape), levels)
         check_shape(classifier, noise, tuple(example.shape), dataset.name, self._fit)
         if self._denoiser is not None:
             check_estimates(
@@ -260,8 +275,6 @@ class Subject(Settings):
         vars(bound).update(
             classifier=classifier, example=example, comparison=comparison, answer_groups=groups
         )
-        if resolve is None:
-            self._bound.add(key, bound)
         return bound
 
     def _groups_of(self, classes: int, class_names: Sequence[str] | None) -> Groups | None:
@@ -521,10 +534,6 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
 
 # Users call `Smoothed`. Python names this in its error about an unknown argument.
 Subject.__init__.__qualname__ = "Smoothed"
-
-
-def _name_of(model: object) -> str:
-    return getattr(model, "__name__", type(model).__name__)
 
 
 def _hint_for(model: object) -> str:

@@ -28,11 +28,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from smoothcert.noises.base import bisect_each
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import Interval, critical_count
 
 _STAKES = ((np.arange(64) + 0.5) / 64) ** 2  # small stakes win against small differences
-_STEPS = 40  # halvings of an interval
+_HALVINGS = 40  # of an interval
 _CELLS = 2**14  # values are rounded down to a grid, so that many inputs take no longer
 _RESERVE = 0.1  # the part of alpha that pays for the unknown share of differing pairs
 _ABOVE_ZERO = math.nextafter(0, 1)  # the end of an interval that does not contain 0
@@ -58,9 +59,16 @@ def difference_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) 
     >>> round(low, 4), round(high, 4)
     (0.0046, 0.0387)
     """
-    low, high = _not_rejected(
-        lambda *pairs: _reaches(*pairs) <= (1 - _RESERVE) * alpha / 2, only_a, only_b, inputs
-    )
+
+    def not_rejected(a: int, b: int) -> float:
+        """The end of all delta that are rejected from below."""
+        allowed = (1 - _RESERVE) * alpha / 2
+        return _largest(
+            lambda delta: _reaches(a, b, inputs, delta) <= allowed, -1, (b - a) / inputs
+        )
+
+    low = not_rejected(only_a, only_b)
+    high = -not_rejected(only_b, only_a)
     if mcnemar(only_a, only_b) > alpha:
         return Interval(min(low, 0.0), max(high, 0.0))
     if only_b > only_a:
@@ -183,16 +191,13 @@ def curve_band(differences: ArrayLike, *, alpha: float) -> float:
     """
     d = np.asarray(differences, np.float32)
     generator = np.random.default_rng(0)
-    largest = [
-        np.abs(
-            (2 * generator.integers(2, size=(_FLIPS_AT_ONCE, len(d)), dtype=np.int8) - 1) @ d
-        ).max(axis=1)
-        for _ in range(_FLIPS // _FLIPS_AT_ONCE)
-    ]
+    furthest: list[bounds.Array] = []
+    for _ in range(_FLIPS // _FLIPS_AT_ONCE):
+        flips = 2 * generator.integers(2, size=(_FLIPS_AT_ONCE, len(d)), dtype=np.int8) - 1
+        furthest.extend(np.abs(flips @ d).max(axis=1))
     # Adding what was seen itself to the flips makes the test exact.
-    return float(
-        np.sort(np.concatenate(largest))[min(math.ceil((1 - alpha) * (_FLIPS + 1)), _FLIPS) - 1]
-    ) / len(d)
+    place = min(math.ceil((1 - alpha) * (_FLIPS + 1)), _FLIPS) - 1
+    return float(np.sort(furthest)[place]) / len(d)
 
 
 def power(difference: float, differing: float, inputs: int, *, alpha: float) -> float:
@@ -230,23 +235,9 @@ def detectable(differing: float, inputs: int, *, alpha: float) -> float:
     )
 
 
-def _not_rejected(rejects: Callable[..., bool], only_a: int, only_b: int, inputs: int) -> Interval:
-    """Every delta that a one-sided test rejects neither from below nor, with A and B exchanged,
-    from above.
-    """
-
-    def low(a: int, b: int) -> float:
-        return _largest(lambda delta: rejects(a, b, inputs, delta), -1.0, (b - a) / inputs)
-
-    return Interval(low(only_a, only_b), -low(only_b, only_a))
-
-
 def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The largest value between `low` and `high`, rounded down, up to which a condition holds."""
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return float(bisect_each(holds, low, high, halvings=_HALVINGS))
 
 
 def _reaches(only_a: int, only_b: int, inputs: int, delta: float) -> float:

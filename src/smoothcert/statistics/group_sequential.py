@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
 from smoothcert.statistics.bounds import Array, Counts, likely, smallest
@@ -41,8 +40,6 @@ Group = tuple[int, Array]
 
 _ROUNDING = 1e-14
 """Per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)."""
-DIRECT = 10_000_000
-"""Products of lengths up to which a direct convolution is as fast as one by FFT."""
 _RARE = 1e-20
 """Counts with a smaller probability are cut off at both ends of a distribution."""
 
@@ -74,11 +71,8 @@ def growing_looks(first: int, growth: float, last: int) -> tuple[int, ...]:
     return tuple(looks)
 
 
-def boundary(
-    threshold: float, looks: Sequence[int], *, alpha: float, direct: int = DIRECT
-) -> Boundary:
-    """The exact boundary for one threshold; `direct` says from which size on convolutions use an
-    FFT.
+def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundary:
+    """The exact boundary for one threshold.
 
     >>> from scipy.special import ndtr
     >>> votes, spent = boundary(float(ndtr(1)), [100, 1_000, 10_000], alpha=0.001)
@@ -87,18 +81,16 @@ def boundary(
     """
     budgets = alpha * (np.asarray(looks, float) / looks[-1]) ** SPENDING
     votes = np.empty(len(looks), np.int64)
-    walk = _Walk(threshold, looks, direct)
+    walk = _Walk(threshold, looks)
     for i, n in enumerate(looks):
         walk.step(i)
         votes[i] = n - walk.absorb_up_to_budget(budgets[i])
     return Boundary(votes, walk.spent)
 
 
-def crossing_probability(
-    votes: ArrayLike, looks: Sequence[int], p: float, *, direct: int = DIRECT
-) -> float:
+def crossing_probability(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
     """The probability to reach a given boundary at some look, never rounded down."""
-    walk = _Walk(p, looks, direct)
+    walk = _Walk(p, looks)
     for i, (n, needed) in enumerate(zip(looks, np.asarray(votes).tolist(), strict=True)):
         walk.step(i)
         walk.absorb(n - needed)
@@ -129,7 +121,7 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
             later = np.where(counts >= needed[i + 1], 1.0, 0.0)
             computed = (counts >= first) & (counts < first + len(chance))
             later[computed] = chance[counts[computed] - first]
-            later = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
+            later = np.convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
         first = low
         chance = later
     return float(chance[0])
@@ -157,12 +149,8 @@ def stopping_distribution(
         pilot: Samples of a pilot that does not count.
     """
     levels = np.zeros(len(needed) + 1)
-    mass = np.ones(1)
-    samples = 0.0
-    if pilot:
-        samples = float(pilot)
-        mass = likely(pilot, p)[1].sum(keepdims=True)
-    groups = {0: (0, mass)}
+    samples = float(pilot)
+    groups = {0: (0, np.ones(1))}
     for i, step in enumerate(np.diff(looks, prepend=0).tolist()):
         drawn: dict[int, list[Group]] = defaultdict(list)
         more, draw = likely(step, p)
@@ -233,9 +221,8 @@ def merged(parts: dict[Any, list[Group]]) -> tuple[dict[Any, Group], float]:
 class _Walk:
     """The distribution of misses among those that have not reached the boundary."""
 
-    def __init__(self, p: float, looks: Sequence[int], direct: int) -> None:
+    def __init__(self, p: float, looks: Sequence[int]) -> None:
         self.p = p
-        self.direct = direct
         self.looks = looks
         self.spent = 0.0
         self._first = 0
@@ -247,8 +234,7 @@ class _Walk:
     def step(self, i: int) -> None:
         """Draw up to look i."""
         misses, draw = likely(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
-        mass = _convolve(self._mass, draw, self.direct)
-        mass = mass + _fft_error(self._mass, draw, self.direct)
+        mass = np.convolve(self._mass, draw)
         # What is cut off at the far end, many misses, could still have reached the boundary: it
         # counts as spent.
         end = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-20))
@@ -259,9 +245,8 @@ class _Walk:
         """Cut off as many of the smallest misses as the budget allows; returns the largest miss
         that is cut off.
         """
-        if (
-            self.spent > budget
-        ):  # the tails that `step` leaves out are too likely for a tiny alpha: nothing is proved
+        if self.spent > budget:
+            # The tails that `step` leaves out are too likely for a tiny alpha: nothing is proved.
             return -1
         reached = self.spent + np.cumsum(self._mass) * (1 + self._rounding)
         misses = self._first + int(np.searchsorted(reached, budget, side="right")) - 1
@@ -275,24 +260,3 @@ class _Walk:
         self._first, self._mass = self._first + taken, self._mass[taken:]
         if not len(self._mass):
             self._mass = np.zeros(1)
-
-
-def _fft_error(a: Array, b: Array, direct: int) -> float:
-    """How far each value of `_convolve` may be too small.
-
-    Small values of an FFT have large relative errors.
-
-    The bound follows Brent, Percival and Zimmermann (2007).
-    """
-    if len(a) * len(b) <= direct:
-        return 0.0
-    stages = np.log2(2 * (len(a) + len(b)))
-    return float(8 * np.finfo(float).eps * stages * np.linalg.norm(a) * np.linalg.norm(b))
-
-
-def _convolve(a: Array, b: Array, direct: int = DIRECT) -> Array:
-    if len(a) * len(b) <= direct:
-        return np.convolve(a, b)
-    size = len(a) + len(b) - 1
-    fast = next_fast_len(size, real=True)
-    return np.asarray(np.maximum(irfft(rfft(a, fast) * rfft(b, fast), fast)[:size], 0.0))

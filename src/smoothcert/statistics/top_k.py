@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.noises import Noise
+from smoothcert.noises.base import bisect_each
 from smoothcert.statistics.bounds import Array, one_minus_up
 
 _MARGIN = 1e-11
 """Relative; U_r is computed to 1e-12, and q_t is a sum of few bounds."""
-_STEPS = 60
-"""Bisections of a radius: more than the bits of a floating-point number."""
+_HALVINGS = 60
+"""Of the interval of a radius: more than the bits of a floating-point number."""
 _LARGEST_RADIUS = 2.0**40
 
 
@@ -70,17 +71,12 @@ def top_k_radius(noise: Noise, lower: ArrayLike, rivals: ArrayLike) -> Array:
         rivals: The k largest u_i (..., k), in any order.
     """
     p, q = joint_bounds(noise, np.asarray(lower, float), rivals)
-    low = np.zeros(q.shape)
-    proved = stays_within(noise, p, q, low)
+    nothing = np.zeros(q.shape)
     high = np.ones(q.shape)
     while high.flat[0] < _LARGEST_RADIUS and stays_within(noise, p, q, high).any():
         high = 2 * high
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        held = stays_within(noise, p, q, middle)
-        low = np.where(held, middle, low)
-        high = np.where(held, high, middle)
-    whole = np.rint(low)  # the radii of some noises are whole numbers
-    low = np.where(stays_within(noise, p, q, whole), np.maximum(low, whole), low)
-    best = np.where(proved, low, -1.0).max(axis=-1)
+    radius = bisect_each(lambda r: stays_within(noise, p, q, r), nothing, high, halvings=_HALVINGS)
+    whole = np.rint(radius)  # the radii of some noises are whole numbers
+    radius = np.where(stays_within(noise, p, q, whole), np.maximum(radius, whole), radius)
+    best = np.where(stays_within(noise, p, q, nothing), radius, -1.0).max(axis=-1)
     return np.where(best > 0, best, np.nan)
