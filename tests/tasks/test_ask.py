@@ -298,6 +298,14 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, top=2, radii=[0.5])
     with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
+    with refused("one-group"):
+        ask(run, groups={"anything": "0-2"})
+    with refused("unreadable-groups"):
+        ask(run, groups='{"left":')
+    with refused("no-radii"):
+        ask(run, groups=LEVELS, finest=True, radii=[])
+    with refused("not-one-run"):
+        ask([run], top=2)
 
 
 def test_groups_are_read_from_a_file_with_names_numbers_and_ranges(tmp_path):

@@ -22,12 +22,12 @@ from smoothcert.cli.options import (
     Limit,
     MachineOptions,
     NoiseName,
+    NoiseOptions,
     Skip,
     SubjectOptions,
     Transform,
-    described_noise,
     folder,
-    required_noise,
+    noise_named,
     resized,
     transformed,
 )
@@ -163,10 +163,9 @@ def certify(
 
 def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dict[str, Any]:
     """The noise of one run: `noise=` or `sigma=` as `certify` takes them."""
-    described = required_noise(described_noise(sigma, noise))
-    if transform is not None:
-        return {"noise": transformed(described, transform)}
-    return {"noise": described} if sigma is None else {"sigma": sigma}
+    if transform is None:
+        return {"noise": noise_named(noise), "sigma": sigma}
+    return {"noise": transformed(NoiseOptions(sigma, noise).build(), transform)}
 
 
 def _separate(requests: list[dict[str, Any]], sigmas: list[float]) -> None:
