@@ -157,7 +157,7 @@ def all_together(results: Results) -> str:
     assert results.plan is not None
     count, probability = most_wrong(results.plan.alpha, results.tried)
     if not count:
-        return f"all certificates hold, with probability {probability}"
+        return f"no certificate is wrong, with probability {probability}"
     has = "has" if count == 1 else "have"
     inputs = f"of these {results.tried:,} inputs"
     return f"{inputs}, at most {count:,} {has} a wrong certificate, with probability {probability}"
