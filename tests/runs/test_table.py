@@ -422,6 +422,9 @@ def test_what_may_not_be_compared_is_said_in_one_line(iss_run, fixed_run, simula
     assert f"inputs (30, {len(fixed_run):,})" in line
     [line] = said(simulate("bold", Fixed(10_000, alpha=0.01)), fixed_run)
     assert "alpha (0.01, 0.001)" in line
+    log = replace(simulate("log", Fixed(100_000)), plan=None, noise=None, manifest=None)
+    [line] = said(log, fixed_run)
+    assert "noise, samples or alpha (radii of log are above" in line
     [line] = said(simulate("rivals", Fixed(10_000, bound="runner-up")), fixed_run)
     assert "bound (runner-up, binary)" in line
     [line] = said(simulate("decided", AtRadii([0, 0.5], 10_000)), fixed_run)

@@ -205,6 +205,22 @@ def write_results(
         radii: The radii of the rows for sok and card. Default: those that a table shows.
     """
     format = format_of(path, format)
+    _check_format(results, format, radii)
+    content = _content(results, format, radii)
+    if path is None:
+        return content
+    reads = [] if results.path is None else [results.path, beside(results.path)]
+    written = {Path(path): content}
+    if format == "csv":
+        check_output(beside(path), reads=reads)  # before any file is written
+        written[beside(path)] = json.dumps(_settings(results), indent=1).encode()
+    for file, content_of_file in written.items():
+        write_output(file, content_of_file, reads=reads)
+    return content
+
+
+def _check_format(results: Results, format: str, radii: Sequence[float] | None) -> None:
+    """Refuse a format that cannot hold what the user wants to write, or warn about it."""
     if radii is not None and format not in _AT_RADII:
         raise InvalidInput(
             "radii-for-other-format",
@@ -227,17 +243,6 @@ def write_results(
             format=format,
             question=question_in_words(results),
         )
-    content = _content(results, format, radii)
-    if path is None:
-        return content
-    reads = [] if results.path is None else [results.path, beside(results.path)]
-    if format != "csv":
-        write_output(path, content, reads=reads)
-        return content
-    check_output(beside(path), reads=reads)
-    write_output(path, content, reads=reads)
-    write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
-    return content
 
 
 def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:

@@ -43,6 +43,7 @@ from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.base import Shape
+from smoothcert.noises.gaussian import noise_of
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
 from smoothcert.plans.votes import Answer
@@ -95,7 +96,7 @@ class Subject(Settings):
                 "before",
                 weights=self.weights,
             )
-        noise = _noise_of(self.noise, self.sigma)
+        noise = noise_of(self.noise, self.sigma)
         seed = check_seed(_check.whole("seed", self.seed))
         classes = self.classes
         if classes is not None:
@@ -541,21 +542,3 @@ def _hint_for(model: object) -> str:
     if not hasattr(model, "predict_proba"):
         return ""
     return ": give lambda x: model.predict_proba(x.cpu().numpy())"
-
-
-def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
-    """The noise that the caller asks for, before the device is known."""
-    if (noise is None) == (sigma is None):
-        raise InvalidInput(
-            "noise-or-sigma",
-            "give either `sigma` or `noise`, as in Gaussian(0.5)",
-        )
-    if sigma is not None:
-        return Gaussian(sigma)
-    if not isinstance(noise, Noise):
-        raise InvalidInput(
-            "not-a-noise",
-            "noise must be a noise such as Gaussian(0.5), got {noise!r}",
-            noise=noise,
-        )
-    return noise
