@@ -280,7 +280,7 @@ class BettingRadii(DecidingPlan):
         return np.array([stage.n_radii for stage in self.stages])
 
     def coverage(self, noise: Noise) -> Coverage:
-        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
+        return Coverage.by_theorem("Ville's inequality", self.alpha)
 
     def p_value(
         self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
