@@ -397,6 +397,9 @@ def test_columns_are_chosen_and_runs_are_named(iss_run, fixed_run):
 def test_a_caption_makes_latex_a_whole_table(iss_run):
     latex = table(iss_run, radii=[0.0], columns=["acr"], caption="50% & more").render("latex")
     assert r"\caption{50\% \& more}" in latex
+    formula = r"Radii at $\sigma = 0.5$"
+    latex = table(iss_run, radii=[0.0], columns=["acr"], caption=formula).render("latex")
+    assert rf"\caption{{{formula}}}" in latex
     assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 1
     assert r"\begin{tabular}{lr}" in latex
     assert "table}" not in table(iss_run, radii=[0.0]).render("latex")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import smoothcert as sc
-from smoothcert._registry import class_named, offered_subclasses
+from smoothcert._registry import by_name, class_named, offered_subclasses
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.errors import InvalidInput
 
@@ -141,7 +141,9 @@ def noise_named(text: str | None) -> sc.Noise | None:
     from smoothcert.noises.base import dashed
 
     classes = [cls for cls in offered_subclasses(sc.Noise) if not issubclass(cls, Transformed)]
-    named: sc.Noise = _from_text("--noise", text, {dashed(cls.__name__): cls for cls in classes})
+    named: sc.Noise = _from_text(
+        "--noise", text, by_name((dashed(cls.__name__), cls) for cls in classes)
+    )
     return named
 
 
