@@ -68,7 +68,7 @@ def explain(
         known_data = dataset_of([manifest])
     if known_data is not None:  # before the user has to give a model
         for id in chosen:
-            check_picture(values_of(known_data, id), id)
+            check_picture(values_of(known_data, id).astype(np.float64), id)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     has_device = available.get(manifest.device, True)
     device = manifest.device if has_device else "cpu"
