@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import smoothcert as sc
-from smoothcert._registry import class_named, offered_subclasses
+from smoothcert._registry import from_text
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
 from smoothcert.errors import InvalidInput
 
@@ -142,12 +141,9 @@ def described_noise(sigma: float | None, noise: str | None) -> sc.Noise | None:
             sigma=sigma,
             noise=noise,
         )
-    from smoothcert.noises import Transformed
-    from smoothcert.noises.base import dashed
+    from smoothcert.noises import noise_named
 
-    classes = [cls for cls in offered_subclasses(sc.Noise) if not issubclass(cls, Transformed)]
-    named: sc.Noise = _from_text("--noise", noise, {dashed(cls.__name__): cls for cls in classes})
-    return named
+    return noise_named(noise, option="--noise")
 
 
 def required_noise(noise: sc.Noise | None) -> sc.Noise:
@@ -163,26 +159,8 @@ def transformed(noise: sc.Noise, transform: str) -> Transformed:
     """The noise on top of the transformation of `--transform`."""
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
-    result: Transformed = _from_text("--transform", transform, TRANSFORMATIONS, noise)
+    result: Transformed = from_text("--transform", transform, TRANSFORMATIONS, noise)
     return result
-
-
-def _from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -> Any:
-    """An object that a text describes by a name and numbers, as in gaussian:0.5."""
-    name, _, numbers = text.partition(":")
-    kind = class_named(option, name, classes)
-    try:
-        return kind(*given, *map(float, filter(None, numbers.split(","))))
-    except InvalidInput:
-        raise
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "unfit-numbers",
-            "{option} {text}: write the numbers that {name} takes after a colon, as in {name}:0.5",
-            option=option,
-            text=text,
-            name=name,
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
-from smoothcert.noises.base import Additive, Noise
+from smoothcert._registry import from_text, offered_subclasses
+from smoothcert.noises.base import Additive, Noise, dashed
 from smoothcert.noises.base import Draw as Draw
 from smoothcert.noises.gaussian import Gaussian, GridGaussian
 from smoothcert.noises.l0 import Ablation, Discrete
@@ -39,3 +40,16 @@ __all__ = [  # what is public, as smoothcert.NAME
     "Uniform",
     "Zoom",
 ]
+
+
+def noise_named(text: str, *, option: str = "noise") -> Noise:
+    """The noise with this name and these numbers, as in "gaussian:0.5".
+
+    Args:
+        text: The text.
+        option: What has the text, for messages.
+    """
+    classes = [cls for cls in offered_subclasses(Noise) if not issubclass(cls, Transformed)]
+    by_name = {dashed(cls.__name__): cls for cls in classes}
+    noise: Noise = from_text(option, text, by_name)
+    return noise

@@ -41,7 +41,7 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
-from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_named
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
@@ -543,7 +543,7 @@ def _hint_for(model: object) -> str:
     return ": give lambda x: model.predict_proba(x.cpu().numpy())"
 
 
-def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
+def _noise_of(noise: Noise | str | None, sigma: float | None) -> Noise:
     """The noise that the caller asks for, before the device is known."""
     if (noise is None) == (sigma is None):
         raise InvalidInput(
@@ -552,10 +552,13 @@ def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
         )
     if sigma is not None:
         return Gaussian(sigma)
+    if isinstance(noise, str):
+        return noise_named(noise)
     if not isinstance(noise, Noise):
         raise InvalidInput(
             "not-a-noise",
-            "noise must be a noise such as Gaussian(0.5), got {noise!r}",
+            'noise must be a noise such as "gaussian:0.5" or Gaussian(0.5), got {noise!r}{hint}',
             noise=noise,
+            hint=f": did you mean sigma={noise}?" if isinstance(noise, int | float) else "",
         )
     return noise
