@@ -24,9 +24,17 @@ def certify(model, data=IMAGES, labels=(0, 0, 0), **settings):
         (lambda x: torch.zeros(len(x), 5, 8, 8), "segmentation"),
         (lambda x: {"out": torch.zeros(len(x), 5, 8, 8)}, "segmentation"),
         (lambda x: torch.zeros(len(x), 8, 8).long(), "segmentation"),
+        (lambda x: dict.fromkeys(("out", "aux"), torch.zeros(len(x), 5, 8, 8)), "segmentation"),
         (lambda x: x.mean((1, 2, 3)), "regression"),
         (
             lambda x: [{"boxes": torch.zeros(3, 4), "scores": torch.zeros(3)} for _ in x],
+            "detection",
+        ),
+        (
+            lambda x: {
+                "logits": torch.zeros(len(x), 9, 3),
+                "pred_boxes": torch.zeros(len(x), 9, 4),
+            },
             "detection",
         ),
         (lambda x: ["a cat"] * len(x), "text"),
@@ -88,17 +96,25 @@ def test_the_rows_of_a_data_frame_are_inputs():
     assert "labels=" in str(raised.value)
 
 
-def test_a_probe_of_a_table_says_to_scale_the_columns():
-    rows = np.linspace(0, 0.1, 60).reshape(30, 2)
-    probe = sc.probe(
-        lambda x: (x[:, 0] > 0.05).long(),
-        (rows, (rows[:, 0] > 0.05).astype(int).tolist()),
-        sigmas=[5.0],
-        classes=2,
-        device="cpu",
-    )
-    assert "scale the columns" in probe.reading
-    assert "denoiser" not in probe.reading
+def test_columns_that_vary_too_differently_for_one_sigma_are_told_and_scaled_ones_are_not():
+    def model(x):
+        return (x[:, 0] > 0).long()
+
+    scaled = np.random.default_rng(0).normal(size=(30, 2))
+    labels = (scaled[:, 0] > 0).astype(int).tolist()
+    unscaled = scaled * [0.1, 20_000]
+    probes = []
+    for rows, is_told in ((unscaled, True), (scaled, False)):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            probes.append(sc.probe(model, rows, labels, sigmas=[9], classes=2, device="cpu"))
+            list_of_rows = list(rows.astype(np.float32))
+            sc.certify(model, list_of_rows, labels, **SETTINGS | {"sigma": 9}, classes=2)
+        uneven = [w.message.fields for w in told if w.message.code == "uneven-columns"]
+        assert [(f["widest"], f["narrowest"]) for f in uneven] == [(1, 0)] * 2 * is_told
+    assert "scale the columns" in probes[0].reading
+    assert "scale" not in probes[1].reading
+    assert "denoiser" not in probes[1].reading
 
 
 def test_a_warning_points_at_the_line_of_the_caller():

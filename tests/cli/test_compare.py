@@ -32,6 +32,13 @@ def test_compare_of_models_needs_its_options(smoothcert, tmp_path):
     assert "give --out DIR as well" in smoothcert(f"{line} --radius 0.25").err
 
 
+def test_an_option_for_models_is_not_ignored_with_runs(smoothcert, runs):
+    for option in ("--samples 500", "--alpha 0.01", "--bound runner-up", "--dtype float32"):
+        answer = smoothcert(f"compare {runs[0]} {runs[1]} --radius 0.25 {option}")
+        assert answer.code == 2
+        assert "to compare models, give --data" in answer.err
+
+
 @pytest.mark.parametrize(
     ("least", "code", "word"), [(20, 0, "passes"), (90, 1, "fails"), (35, 3, "undecided")]
 )

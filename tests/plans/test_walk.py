@@ -155,6 +155,8 @@ def test_p_values_confirm_proofs_and_refute_the_same_votes_with_larger_margins()
 def test_what_a_walk_does_not_take():
     with refused("no-interval"):
         Walk([0.0, 5.0])
+    with refused("walk-of-top", top=3):
+        Walk([5.0], top=3)
     with refused("not-transformed"):
         Walk([5.0]).for_noise(Gaussian(0.5))
     with refused("beyond-largest", radius=45.0) as error:

@@ -75,7 +75,7 @@ def test_a_resumed_run_counts_what_was_there_before(now):
 
 
 def test_plain_progress_is_a_line_now_and_then(now, capsys):
-    progress = Display(every=30)
+    progress = Display()
     progress.begin(run_of([]), total=4)
     progress.start()
     for seconds in (110.0, 131.0, 140.0):
@@ -123,9 +123,9 @@ def test_a_run_that_stops_early_says_how_far_it_came(capsys):
 def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
     without = replace(CERTIFICATE, id=1, label=None)
     for certificates, acr in (([without], None), ([without, CERTIFICATE], CERTIFICATE.radius / 2)):
-        progress = Display(every=0)
+        progress = Display()
         progress.begin(run_of([]), total=2)
-        now.append(now[-1] + 10)
+        now.append(now[-1] + 30)
         for certificate in certificates:
             progress.update(
                 certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000)

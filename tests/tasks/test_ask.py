@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +279,14 @@ def test_a_plan_that_stopped_after_its_votes_says_what_to_do(on_disk):
         ask(run, groups=GROUPS)
 
 
+def test_a_radius_that_no_votes_prove_for_the_top_k_is_answered_by_no(on_disk):
+    """Rivals of the top 2 have a smaller alpha, so 100 samples prove less than for the class."""
+    run = on_disk("few", AtRadii([0.2, 0.75], 100, known_labels=True), inputs=5)
+    with refused("too-few-samples", radius=0.75):
+        replace(run.plan, top=2).for_noise(run.noise)
+    assert max(ask(run, top=2).radius) <= 0.2
+
+
 def test_questions_that_make_no_sense_are_refused(run):
     with refused("no-question"):
         ask(run)
@@ -289,6 +298,14 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, top=2, radii=[0.5])
     with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
+    with refused("one-group"):
+        ask(run, groups={"anything": "0-2"})
+    with refused("unreadable-groups"):
+        ask(run, groups='{"left":')
+    with refused("no-radii"):
+        ask(run, groups=LEVELS, finest=True, radii=[])
+    with refused("not-one-run"):
+        ask([run], top=2)
 
 
 def test_groups_are_read_from_a_file_with_names_numbers_and_ranges(tmp_path):

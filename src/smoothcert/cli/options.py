@@ -12,7 +12,6 @@ import typer
 import smoothcert as sc
 from smoothcert._registry import from_text
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
-from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.noises.transformed import Transformed
@@ -120,39 +119,25 @@ class NoiseOptions:
 
     def build(self) -> sc.Noise:
         """The noise that the options describe."""
-        return required_noise(self.described())
+        from smoothcert.noises import noise_of
+
+        noise = noise_of(noise_named(self.noise), self.sigma)
+        return noise if self.size is None else noise.for_size(self.size)
 
     def described(self) -> sc.Noise | None:
         """The noise that the options describe; None if they describe none."""
-        noise = described_noise(self.sigma, self.noise)
-        if noise is None or self.size is None:
-            return noise
-        return noise.for_size(self.size)
+        if self.sigma is None and self.noise is None:
+            return None
+        return self.build()
 
 
-def described_noise(sigma: float | None, noise: str | None) -> sc.Noise | None:
-    """The noise of --sigma or --noise; None if both are left out."""
-    if noise is None:
-        return None if sigma is None else sc.Gaussian(sigma)
-    if sigma is not None:
-        raise InvalidInput(
-            "sigma-and-noise",
-            "--sigma {sigma:g} and --noise {noise} exclude one another: give one of them",
-            sigma=sigma,
-            noise=noise,
-        )
-    from smoothcert.noises import noise_named
+def noise_named(text: str | None) -> sc.Noise | None:
+    """The noise of --noise, if it is given."""
+    if text is None:
+        return None
+    from smoothcert.noises import noise_from_text
 
-    return noise_named(noise, option="--noise")
-
-
-def required_noise(noise: sc.Noise | None) -> sc.Noise:
-    """The noise, or an error if there is none."""
-    if noise is None:
-        raise InvalidInput(
-            "no-noise", "the noise is missing: give --sigma, or --noise as in gaussian:0.5"
-        )
-    return noise
+    return noise_from_text(text, option="--noise")
 
 
 def transformed(noise: sc.Noise, transform: str) -> Transformed:

@@ -11,6 +11,7 @@ import typer
 
 import smoothcert as sc
 from smoothcert._files import check_output
+from smoothcert._settings import DEFAULTS
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
     Folder,
@@ -20,7 +21,7 @@ from smoothcert.cli.options import (
     PlaceOptions,
     Skip,
     SubjectOptions,
-    described_noise,
+    noise_named,
 )
 from smoothcert.errors import InvalidInput, number_of
 
@@ -166,9 +167,9 @@ def compare(
     report: Path | None = None,
     data: str | None = None,
     out: Path | None = None,
-    samples: int = 100_000,
-    alpha: float = 0.001,
-    bound: Literal["binary", "runner-up"] = "binary",
+    samples: int | None = None,
+    alpha: float | None = None,
+    bound: Literal["binary", "runner-up"] | None = None,
     skip: Skip = None,
     limit: Limit = None,
     ids: Ids = None,
@@ -188,19 +189,27 @@ def compare(
         sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
             images on CUDA, else gaussian:S. A run that is resumed keeps its noise.
         out: The folder of both runs. The same command resumes them.
-        samples: The ceiling for each input.
-        alpha: The largest probability that one certificate is wrong.
-        bound: runner-up: also bound the other classes.
+        samples: The ceiling for each input. Default: 100,000.
+        alpha: The largest probability that one certificate is wrong. Default: 0.001.
+        bound: runner-up: also bound the other classes. Default: binary.
     """
     check_output(report, reads=[a, b, data, *vars(subject).values()])
-    models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit}
-    described = described_noise(sigma, noise)
-    models |= {"sigma": sigma, "noise": described if sigma is None else None}
-    if all(value is None for value in models.values()):
-        models = {}
-    else:
-        models |= {"samples": samples, "alpha": alpha, "bound": bound, "on_part": _show_part}
-        models |= vars(subject)
+    options: dict[str, Any] = {
+        "data": data,
+        "out": out,
+        "ids": ids,
+        "skip": skip,
+        "limit": limit,
+        "sigma": sigma,
+        "noise": noise_named(noise),
+        "samples": samples,
+        "alpha": alpha,
+        "bound": bound,
+        **vars(subject),
+    }
+    models = {name: value for name, value in options.items() if value != DEFAULTS.get(name)}
+    if models:
+        models["on_part"] = _show_part
     comparison = sc.compare(a, b, radius=radius, margin=margin, confidence=confidence, **models)
     lines = [str(comparison)]
     if report is not None:

@@ -83,11 +83,11 @@ def _content(source: GroupsSource) -> tuple[Mapping[str, Any], str, str | None]:
     if isinstance(source, Mapping):
         return source, "groups", None
     text = str(source)
-    if text.startswith("{"):
-        return json.loads(text), "groups", None
     place, _, chosen = text.partition(".toml:")
     path = Path(f"{place}.toml" if chosen else text)
     try:
+        if text.startswith("{"):
+            return json.loads(text), "groups", None
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInput(
@@ -124,7 +124,16 @@ def _level(
                 number=c,
                 title=title,
             )
-    return Groups.of_members(title, members, classes, class_names)
+    level = Groups.of_members(title, members, classes, class_names)
+    if level.count == 1:
+        raise InvalidInput(
+            "one-group",
+            "{where}: the level {title!r} has all classes in one group, so every answer is right: "
+            "give at least two groups",
+            where=where,
+            title=title,
+        )
+    return level
 
 
 def _members(

@@ -27,6 +27,7 @@ from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
     SmoothcertError,
+    either,
     first_line,
     setting,
 )
@@ -268,6 +269,9 @@ def _hint(x: Tensor, reason: str) -> str:
         )
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
+    if x.ndim == 2 and _OTHER_SHAPE.search(reason):
+        labels = either("labels=", "y of the .npz file")
+        return f"; if a column of labels is among the inputs, give it as {labels}"
     if x.ndim == 4 and _OTHER_SHAPE.search(reason):
         channels = 1 if x.shape[1] == 3 else 3
         fits = f"{setting('resize', 'SIZE')} and {setting('channels', channels)}"

@@ -324,7 +324,7 @@ class BettingRadii(DecidingPlan):
             total = int(seen[0].sum())
             if self._bets_change(total):
                 bet = best_bet(tangents(noise, self.radii), seen[0, 0], seen[:, 1], total)
-                payoffs = fair_payoffs(bet, noise, self.radii)
+                payoffs = fair_payoffs(np.stack(bet[:3]), noise, self.radii)
         return best
 
 

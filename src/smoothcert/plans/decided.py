@@ -63,7 +63,7 @@ class DecidingPlan(Plan):
             )
         settle(
             self,
-            radii=_increasing(self.radii),
+            radii=increasing(self.radii),
             samples=check_ceiling(self.samples, self.alpha),
             alpha=float(self.alpha),
             pilot=pilot if pilot or self.known_labels else self.default_pilot,
@@ -112,7 +112,7 @@ class DecidingPlan(Plan):
         return self
 
 
-def _increasing(radii: Any) -> tuple[float, ...]:
+def increasing(radii: Any) -> tuple[float, ...]:
     """Radii in increasing order, at least one."""
     numbers = _check.radii(radii)
     if not numbers:

@@ -21,8 +21,8 @@ from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Rule, check_random
 from smoothcert.plans.follow import unanimous
 from smoothcert.plans.votes import Look, Votes
-from smoothcert.statistics.betting import Tangents, best_bet, tangents
-from smoothcert.statistics.e_process import Histories, Wealth, begin_histories, update_histories
+from smoothcert.statistics.betting import Tangents, tangents
+from smoothcert.statistics.e_process import Histories, begin_histories, update_histories
 from smoothcert.statistics.group_sequential import growing_looks
 
 LOOKS = np.array([8, *growing_looks(20, 1.3, 10**10)])
@@ -79,7 +79,33 @@ class TopClass(Rule):
             chosen=[contest.leader for contest in states],
             alpha=self.alpha,
         )
-        return [_after(*one) for one in zip(states, looks, after, strict=True)]
+        return [self._after(*one) for one in zip(states, looks, after, strict=True)]
+
+    def _after(self, contest: Contest, look: Look, histories: Histories) -> Contest:
+        """A contest after one more look, if its leader stays; else it begins again with a new
+        one.
+        """
+        seen = contest.seen + look
+        won = bool(np.isinf(histories.wealth.log).all())
+        top = seen.top
+        if won or top is None or seen.of(top) <= seen.of(contest.leader):
+            return contest._replace(seen=seen, settled=won, histories=histories)
+        changes = contest.changes + 1
+        histories = self._bets_of(top, seen, contest.tangents, wealth=-log(2) * (changes + 1))
+        return contest._replace(seen=seen, leader=top, changes=changes, histories=histories)
+
+    def _bets_of(self, leader: int, seen: Look, table: Tangents, *, wealth: float) -> Histories:
+        """The bets of a new leader with this log wealth. Earlier votes only teach them."""
+        [taught] = update_histories(
+            table,
+            [begin_histories(table)],
+            [seen.votes],
+            [seen.samples],
+            chosen=[leader],
+            alpha=self.alpha,
+        )
+        together = taught.together
+        return taught._replace(together=together._replace(log=np.full_like(together.log, wealth)))
 
     def request(self, state: Contest) -> int:
         if state.settled:
@@ -108,32 +134,3 @@ class TopClass(Rule):
             )
         check_random(noise)
         return self
-
-
-def _after(contest: Contest, look: Look, histories: Histories) -> Contest:
-    """A contest after one more look, if its leader stays; else it begins again with a new one."""
-    seen = contest.seen + look
-    won = bool(np.isinf(histories.wealth.log).all())
-    top = seen.top
-    if won or top is None or seen.of(top) <= seen.of(contest.leader):
-        return contest._replace(seen=seen, settled=won, histories=histories)
-    changes = contest.changes + 1
-    histories = _new_leader(contest.tangents, seen, top, changes)
-    return contest._replace(seen=seen, leader=top, changes=changes, histories=histories)
-
-
-def _new_leader(table: Tangents, seen: Look, leader: int, changes: int) -> Histories:
-    """The bets of a new leader. Earlier votes only teach them."""
-    others = {c: count for c, count in seen.votes.items() if c != leader}
-    counts = sorted({0, *others.values()})
-    rows = {c: counts.index(count) for c, count in others.items()}
-    rival = np.asarray(counts, float)
-    leader_votes = np.full(len(counts), float(seen.of(leader)))
-    total = np.full(len(counts), float(seen.samples))
-    wealth = np.full((len(counts), 1), -log(2) * (changes + 1))
-    return Histories(
-        rows,
-        Wealth(leader_votes, rival, total, wealth, best_bet(table, leader_votes, rival, total)),
-        0,
-        len(counts),
-    )

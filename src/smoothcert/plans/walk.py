@@ -24,7 +24,7 @@ first on one side.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, floor, inf, log
 from typing import Any, ClassVar, NamedTuple, Self
@@ -41,7 +41,7 @@ from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.follow import Case
 from smoothcert.plans.votes import Cell, Look, Votes
-from smoothcert.statistics.betting import Bet, bet_at, fair_payoffs
+from smoothcert.statistics.betting import bet_at, fair_payoffs
 from smoothcert.statistics.bounds import Array
 
 _LEVEL_SHARE = 0.2
@@ -96,10 +96,10 @@ class Side(NamedTuple):
     """The next cell is not wider than this. After a failure it gets narrower."""
     given_up: bool = False
 
-    @property
-    def rivals(self) -> list[int]:
-        """Classes by their recent votes, the strongest first."""
-        return sorted(self.votes, key=lambda c: (-self.votes[c], c))
+    def rivals_of(self, chosen: int | None) -> tuple[int, ...]:
+        """The other classes with most recent votes, `_GROUPS` of them at most."""
+        others = [c for c in self.votes if c != chosen]
+        return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:_GROUPS])
 
 
 class Test(NamedTuple):
@@ -182,6 +182,13 @@ class Walk(DecidingPlan):
                 "radii of a walk must be above 0, got {radius:g}",
                 radius=self.radii[0],
             )
+        if self.top > 1:
+            raise InvalidInput(
+                "walk-of-top",
+                "a walk proves that a class beats all others, and answers no question about the "
+                "top {top}: leave `top={top}` out",
+                top=self.top,
+            )
 
     @property
     def smallest_request(self) -> int:
@@ -220,15 +227,10 @@ class Walk(DecidingPlan):
         return self.update_each([state], [votes])[0]
 
     def update_each(self, states: Sequence[State], looks: Sequence[Look]) -> list[State]:
-        after = list(map(self._placed, states, looks))
-        new = [i for i, state in enumerate(after) if state.test and not state.test.drawn]
-        _replace_each(after, new, _with_bets([after[i] for i in new]))
-        after = list(map(_counted, after, looks))
-        undecided = [i for i, state in enumerate(after) if state.test and not state.test.is_proved]
-        _replace_each(after, undecided, self._continued([after[i] for i in undecided]))
-        idle = [i for i, state in enumerate(after) if state.sides and not state.more]
-        _replace_each(after, idle, self._next([_moved(after[i]) for i in idle]))
-        return after
+        placed = map(self._placed, states, looks)
+        after = list(map(_counted, _changed(placed, _is_new, _with_bets), looks))
+        after = _changed(after, _is_undecided, self._continued)
+        return _changed(after, lambda state: state.sides and not state.more, self._next)
 
     def request(self, state: State) -> int:
         return state.more
@@ -271,8 +273,6 @@ class Walk(DecidingPlan):
 
     def _continued(self, states: Sequence[State]) -> list[State]:
         """What becomes of tests that are not decided: more samples, or no test."""
-        if not states:
-            return []
         prices = _prices(states, self._needed_wealth(1) - self._needed_wealth(0), self.give_up)
         return list(map(self._continued_or_failed, _with_bets(states), *prices))
 
@@ -302,13 +302,17 @@ class Walk(DecidingPlan):
         return state._replace(more=min(max(more, _FEWEST), left))
 
     def _next(self, states: Sequence[State]) -> list[State]:
-        """The next tests of inputs without one; none for those at their end."""
-        begun = list(map(self._begun, states))
-        going = [i for i, state in enumerate(begun) if state.test]
-        for i, state in zip(going, _with_bets([begun[i] for i in going]), strict=True):
+        """The next tests of inputs without an undecided one; none for those at their end."""
+        begun = [self._begun(_moved(state)) for state in states]
+        return _changed(begun, _is_new, self._with_first_looks)
+
+    def _with_first_looks(self, states: Sequence[State]) -> list[State]:
+        """New tests with the samples of their first look."""
+        after = []
+        for state in _with_bets(states):
             more = max(ceil(min(_SPARE * _test_of(state).need, _MOST_FIRST)), _FEWEST)
-            begun[i] = state._replace(more=min(more, self.most_samples - state.spent))
-        return begun
+            after.append(state._replace(more=min(more, self.most_samples - state.spent)))
+        return after
 
     def _begun(self, state: State) -> State:
         """An input with its next test, on the side that is behind."""
@@ -317,11 +321,12 @@ class Walk(DecidingPlan):
         side = state.sides[number]
         if side.front >= goal or state.spent >= self.most_samples:
             return state
-        width = min(_aim(state, side) / side.slope, side.widest)
+        rivals = side.rivals_of(state.chosen)
+        own, against = _shares(side, state.chosen, rivals)
+        width = min(float(_aims(state.noise, own, against.max())) / side.slope, side.widest)
         end = min(floor((side.front + width) * _STEPS) / _STEPS, goal)
         if end <= side.front:  # the picture is too steep, or the class too weak
             return state
-        rivals = tuple(c for c in side.rivals if c != state.chosen)[:_GROUPS]
         level = sum(failed > side.front for failed in side.failed)
         wealth = np.zeros(len(rivals) + 1)
         margin = side.slope * (end - side.front)
@@ -373,9 +378,7 @@ class Walk(DecidingPlan):
                 continue
             if test.drawn == look.samples:
                 wealth = np.zeros(len(test.wealth))
-            own, rival, other = test.payoffs[:, :, None]
-            bet = Bet(own, rival, other, distance=np.zeros(0))
-            payoffs = fair_payoffs(bet, noise, [test.margin])[:, :, 0]
+            payoffs = fair_payoffs(test.payoffs[:, :, None], noise, [test.margin])[:, :, 0]
             wealth = wealth + _gain(payoffs, test.rivals, state.chosen, look)
             if test.is_proved:
                 worst = max(worst, exp(test.needed - wealth.min()))
@@ -388,16 +391,32 @@ class Walk(DecidingPlan):
         case = Case(self, noise, label)
         for look in looks:
             cell = case.cell
-            placed = self._placed(case.state, look)
-            if placed.test is not None and not placed.test.drawn:
-                [placed] = _with_bets([placed])
+            [placed] = _changed([self._placed(case.state, look)], _is_new, _with_bets)
             yield cell, _counted(placed, look)
             case.add(look)
 
 
-def _replace_each(states: list[State], places: Sequence[int], new: Sequence[State]) -> None:
-    for i, state in zip(places, new, strict=True):
-        states[i] = state
+def _changed(
+    states: Iterable[State],
+    which: Callable[[State], object],
+    change: Callable[[list[State]], list[State]],
+) -> list[State]:
+    """The states after some of them have changed, all at once, which is faster than one by one."""
+    after = list(states)
+    places = [i for i, state in enumerate(after) if which(state)]
+    if places:
+        for i, state in zip(places, change([after[i] for i in places]), strict=True):
+            after[i] = state
+    return after
+
+
+def _is_new(state: State) -> bool:
+    """Whether an input has a test without a sample."""
+    return state.test is not None and not state.test.drawn
+
+
+def _is_undecided(state: State) -> bool:
+    return state.test is not None and not state.test.is_proved
 
 
 def _test_of(state: State) -> Test:
@@ -468,15 +487,15 @@ def _shares(side: Side, chosen: int | None, rivals: Sequence[int]) -> tuple[floa
     return float(shares[0]), shares[1:]
 
 
+def _shares_in_test(state: State) -> tuple[float, Array]:
+    test = _test_of(state)
+    return _shares(state.sides[test.side], state.chosen, test.rivals)
+
+
 def _with_bets(states: Sequence[State]) -> list[State]:
     """The states with the bets of their tests on the next look, from the votes so far."""
-    if not states:
-        return []
-    tests = [_test_of(state) for state in states]
-    shares = [
-        _shares(state.sides[test.side], state.chosen, test.rivals)
-        for state, test in zip(states, tests, strict=True)
-    ]
+    tests = list(map(_test_of, states))
+    shares = list(map(_shares_in_test, states))
     sizes = [len(test.wealth) for test in tests]
     bet = bet_at(
         states[0].noise,
@@ -501,13 +520,6 @@ def _aims(noise: Noise, own: Any, rival: Numbers) -> Numbers:
     return np.clip(radius, *limits)
 
 
-def _aim(state: State, side: Side) -> float:
-    """The margin of the next cell of a side."""
-    rivals = [c for c in side.rivals if c != state.chosen][:_GROUPS]
-    own, against = _shares(side, state.chosen, rivals)
-    return float(_aims(state.noise, own, against.max()))
-
-
 def _prices(states: Sequence[State], extra: float, give_up: float) -> tuple[Array, Array]:
     """The samples that new tests of these sides need for a margin of 1: of the next level if votes
     come as expected; and of this level if they are better than they look.
@@ -518,15 +530,13 @@ def _prices(states: Sequence[State], extra: float, give_up: float) -> tuple[Arra
         give_up: The probability that votes look as bad by bad luck.
     """
     noise = states[0].noise
-    tests = [_test_of(state) for state in states]
-    sides = [state.sides[test.side] for state, test in zip(states, tests, strict=True)]
-    shares = [
-        _shares(side, state.chosen, test.rivals)
-        for state, test, side in zip(states, tests, sides, strict=True)
-    ]
+    tests = list(map(_test_of, states))
+    seen = np.array(
+        [state.sides[test.side].seen for state, test in zip(states, tests, strict=True)]
+    )
+    shares = list(map(_shares_in_test, states))
     own = np.array([a for a, _ in shares])
     rival = np.array([against.max() for _, against in shares])
-    seen = np.array([side.seen for side in sides])
     luck = -ndtri(max(give_up, _LEAST_SHARE)) * np.sqrt((own + rival) / seen) / 2
     lucky_own = np.minimum(own + luck, 1 - _LEAST_SHARE)
     lucky_rival = np.clip(rival - luck, _LEAST_SHARE / 2, 1 - lucky_own)

@@ -31,12 +31,9 @@ class Attacks:
         radius: The certified radius of the right answer, 0 where it is not certified.
         distance: The length of the smallest change that was found; 0 if the answer is wrong without
             one, infinite if no attack succeeded.
-        closed: Whether the true radius is known to be above `radius`, as for a plan that decides
-            radii.
         certified: Whether the right answer is certified.
-        all_inputs: Whether all inputs of the run were attacked.
         decided_radii: The radii that the plan decides, in this norm; None if it measures the
-            radius.
+            radius. A decided radius is known to be below the true one.
     """
 
     norm: str
@@ -44,9 +41,7 @@ class Attacks:
     id: NDArray[np.int64]
     radius: NDArray[np.float64]
     distance: NDArray[np.float64]
-    closed: bool
     certified: NDArray[np.bool_]
-    all_inputs: bool
     decided_radii: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
@@ -67,7 +62,8 @@ class Attacks:
         Args:
             radii: The radii r.
         """
-        return metrics.certified_accuracy(self.radius, self.certified, radii, closed=self.closed)
+        closed = self.decided_radii is not None
+        return metrics.certified_accuracy(self.radius, self.certified, radii, closed=closed)
 
     def plain(self, radii: ArrayLike | None = None) -> dict[str, Any]:
         """Both sides as a dictionary for JSON.
@@ -99,8 +95,8 @@ class Attacks:
 
         Alpha allows one in a thousand by default.
         """
-        within = self.distance <= self.radius if self.closed else self.distance < self.radius
-        return np.asarray(self.id[self.certified & within])
+        is_below = np.less if self.decided_radii is None else np.less_equal
+        return np.asarray(self.id[self.certified & is_below(self.distance, self.radius)])
 
 
 def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | None:
@@ -148,8 +144,6 @@ def attacks_on(
         id=ids,
         radius=np.where(is_right, in_norm(run.radius), 0.0)[attacked],
         distance=np.array([distances[id] for id in ids.tolist()]),
-        closed=decided is not None,
         certified=is_right[attacked],
-        all_inputs=len(ids) == len(run),
         decided_radii=None if decided is None else tuple(in_norm(decided).tolist()),
     )

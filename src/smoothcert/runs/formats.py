@@ -205,6 +205,22 @@ def write_results(
         radii: The radii of the rows for sok and card. Default: those that a table shows.
     """
     format = format_of(path, format)
+    _check_format(results, format, radii)
+    content = _content(results, format, radii)
+    if path is None:
+        return content
+    reads = [] if results.path is None else [results.path, beside(results.path)]
+    written = {Path(path): content}
+    if format == "csv":
+        check_output(beside(path), reads=reads)  # before any file is written
+        written[beside(path)] = json.dumps(_settings(results), indent=1).encode()
+    for file, content_of_file in written.items():
+        write_output(file, content_of_file, reads=reads)
+    return content
+
+
+def _check_format(results: Results, format: str, radii: Sequence[float] | None) -> None:
+    """Refuse a format that cannot hold what the user wants to write, or warn about it."""
     if radii is not None and format not in _AT_RADII:
         raise InvalidInput(
             "radii-for-other-format",
@@ -227,17 +243,6 @@ def write_results(
             format=format,
             question=question_in_words(results),
         )
-    content = _content(results, format, radii)
-    if path is None:
-        return content
-    reads = [] if results.path is None else [results.path, beside(results.path)]
-    if format != "csv":
-        write_output(path, content, reads=reads)
-        return content
-    check_output(beside(path), reads=reads)
-    write_output(path, content, reads=reads)
-    write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
-    return content
 
 
 def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:
@@ -329,7 +334,7 @@ def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), restval=None, strict=True))
     if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
-    columns = {name: [dtype(row[name] or "nan") for row in rows] for name, dtype in COLUMNS.items()}
+    columns = {name: [row[name] or None for row in rows] for name in COLUMNS}
     unknown = {"name": path.stem, "noise": None, "plan": None, "manifest": None}
     return columns, json.loads(beside(path).read_bytes()) if beside(path).is_file() else unknown
 
@@ -371,9 +376,7 @@ def _to_json(results: Results) -> bytes:
 def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(path.read_bytes())
     rows = meta["certificates"]
-    return {
-        name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS
-    }, meta
+    return {name: [row[name] for row in rows] for name in COLUMNS}, meta
 
 
 def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:

@@ -37,15 +37,9 @@ _FLUSH_SECONDS = 0.1
 _NUMBERS = ", ".join(
     f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS
 )
-_STORED = (*COLUMNS, "chosen", "proved", "looks", "plan")
+_WITH_NUMBERS = (*COLUMNS, "chosen", "proved")
+_STORED = (*_WITH_NUMBERS, "looks", "plan")
 _ALL = ", ".join(_STORED)
-# All columns without a constraint here are always known.
-_CONSTRAINTS = {"id": "PRIMARY KEY", "label": "", "prediction": "", "upper": ""}
-_DECLARED = ",\n    ".join(
-    f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}"
-    for c, t in COLUMNS.items()
-)
-
 # Attacks and answers to questions stand beside the entries of the manifest.
 _ENTRIES = ", ".join(f"'{f.name}'" for f in fields(Manifest))
 _MANIFEST = f"SELECT key, value FROM manifest WHERE key IN ({_ENTRIES})"
@@ -59,7 +53,17 @@ BEGIN IMMEDIATE;
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
-    {_DECLARED},
+    id INTEGER PRIMARY KEY,
+    label INTEGER,
+    prediction INTEGER,
+    radius REAL NOT NULL,
+    samples INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    counted INTEGER NOT NULL,
+    missing INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    lower REAL NOT NULL,
+    upper REAL,
     chosen INTEGER,
     proved REAL,
     looks TEXT NOT NULL,
@@ -378,30 +382,25 @@ def _plain_look(look: Look) -> list[Any]:
 
 def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
     """A certificate from the values of its row; `plan` is that of the run."""
-    label, prediction, chosen = (
-        None if stored[name] is None else int(stored[name])
-        for name in ("label", "prediction", "chosen")
-    )
-    upper, proved = (
-        None if stored[name] is None else float(stored[name]) for name in ("upper", "proved")
-    )
-    if proved is None and prediction is not None:
-        proved = float(stored["radius"])  # version 1 recorded only radii without bounds here
+    check_type([stored[name] for name in _WITH_NUMBERS], list[float | None])
+    proved = stored["proved"]
+    if proved is None and stored["prediction"] is not None:
+        proved = stored["radius"]  # version 1 recorded only radii without bounds here
     if stored["plan"] is not None:
         plan = restore(json.loads(stored["plan"]))
         check_type(plan, Rule)
     certificate = Certificate(
         stored["id"],
-        label,
-        prediction,
-        float(stored["radius"]),
+        stored["label"],
+        stored["prediction"],
+        stored["radius"],
         Proof(
-            chosen,
+            stored["chosen"],
             proved,
-            float(stored["lower"]),
-            upper,
-            int(stored["count"]),
-            int(stored["counted"]),
+            stored["lower"],
+            stored["upper"],
+            stored["count"],
+            stored["counted"],
         ),
         tuple(
             Look(samples, {int(c): count for c, count in votes.items()}, *map(float, margin))
@@ -409,7 +408,7 @@ def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
         ),
         plan,
         noise,
-        float(stored["seconds"]),
+        stored["seconds"],
     )
     stated = (stored["samples"], stored["missing"])
     if stated != (certificate.samples, certificate.missing):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.metadata import version
@@ -25,6 +24,7 @@ from typing import (
 
 from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
+from smoothcert.data import parse_shard
 from smoothcert.data.base import same_data
 from smoothcert.data.groups import read_level
 from smoothcert.errors import InvalidInput
@@ -185,9 +185,9 @@ class Manifest:
     @property
     def classifier(self) -> str:
         """The name of the model, and of the denoiser in front of it."""
-        return (
-            self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
-        )
+        if self.denoiser is None:
+            return self.model
+        return f"{self.model} behind {self.denoiser['name']}"
 
     @property
     def groups(self) -> Groups | None:
@@ -408,11 +408,6 @@ def _read_entry(entry: str, value: Any, hint: Any) -> Any:
     return value
 
 
-def _check_shard(shard: str) -> None:
-    if re.fullmatch(r"\d+/\d+", shard) is None:
-        raise ValueError(f"got {shard!r} instead of a part and the number of parts, as in 3/16")
-
-
 def _check_denoiser(denoiser: Mapping[str, str]) -> None:
     missing = {"name", "hash", "description"} - denoiser.keys()
     if missing:
@@ -438,8 +433,8 @@ def _check_questions(questions: Sequence[QuestionEntry]) -> None:
             raise ValueError("a question has no groups")
 
 
-_CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {
-    "shard": _check_shard,
+_CONTENT_CHECKS: dict[str, Callable[[Any], object]] = {
+    "shard": parse_shard,
     "denoiser": _check_denoiser,
     "budget": _check_budget,
     "spending": _check_spending,
@@ -450,12 +445,12 @@ _CONTENT_CHECKS: dict[str, Callable[[Any], None]] = {
 
 def circumstances() -> dict[str, Any]:
     """Versions and machine, to be recorded."""
-    versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
     return {
         "smoothcert": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-    } | versions
+        **{name: version(name) for name in ("torch", "numpy", "scipy")},
+    }
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -192,7 +192,6 @@ class Display(_Periodic):
     """Shows a bar on a terminal. Elsewhere, it prints a line from time to time.
 
     Args:
-        every: Seconds between two lines, or two states of the bar.
         summary: Whether to say at the end what the run found.
         bar: Whether to show a bar. Default: if stderr is a terminal.
         radii: The radii that the summary shows. Default: those that the plan decides, or a few.
@@ -201,7 +200,6 @@ class Display(_Periodic):
     def __init__(
         self,
         *,
-        every: float | None = None,
         summary: bool = True,
         bar: bool | None = None,
         radii: Sequence[float] | None = None,
@@ -209,8 +207,7 @@ class Display(_Periodic):
         self._summary = summary
         self._radii = radii
         self._shows_bar = _is_terminal() if bar is None else bar
-        usual = _SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES
-        super().__init__(every=usual if every is None else every)
+        super().__init__(every=_SECONDS_BETWEEN_BARS if self._shows_bar else _SECONDS_BETWEEN_LINES)
 
     def begin(self, run: Run, *, total: int) -> None:
         super().begin(run, total=total)
@@ -392,24 +389,24 @@ class Several(Progress):
             member.begin(run, total=total)
 
     def say(self, message: str) -> None:
-        self._call_each(lambda member: member.say(message))
+        self._call_each("say", message)
 
     def start(self) -> None:
-        self._call_each(lambda member: member.start())
+        self._call_each("start")
 
     def update(self, certificate: Certificate, status: Status) -> None:
-        self._call_each(lambda member: member.update(certificate, status))
+        self._call_each("update", certificate, status)
 
     def close(self) -> None:
-        self._call_each(lambda member: member.close())
+        self._call_each("close")
 
     def end(self, run: Run) -> None:
-        self._call_each(lambda member: member.end(run))
+        self._call_each("end", run)
 
-    def _call_each(self, call: Callable[[Progress], None]) -> None:
+    def _call_each(self, method: str, *arguments: Any) -> None:
         for member in list(self._members):
             try:
-                call(member)
+                getattr(member, method)(*arguments)
             except Exception as error:
                 if not isinstance(member, Tracker):
                     raise

@@ -118,6 +118,10 @@ def folder_of(run: Results | str | Path) -> Path:
             "needs-run-on-disk",
             "this needs a run on disk: certify with `out=DIR`",
         )
+    if not isinstance(run, (str, Path)):
+        raise InvalidInput(
+            "not-one-run", "expected a run or its folder, got {type}", type=type(run).__name__
+        )
     return Path(run)
 
 

@@ -106,8 +106,9 @@ class Row:
         parts = [str(self.run.plan)]
         budget = self.run.budget
         if budget is not None:
-            size = f"{budget['minutes']:g} minutes"
-            if budget["samples"] is not None:
+            if budget["samples"] is None:
+                size = f"{budget['minutes']:g} minutes"
+            else:
                 size = f"{budget['samples']:,} samples"
             parts = [str(self.run.requested_plan), f"budget of {size}"]
         if not self.rules["alpha_proved"]:
@@ -264,7 +265,7 @@ def table(
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.
         columns: The columns to show after the name, as in ["acr", "ca"]; see `COLUMNS`.
-        caption: What is written above the table.
+        caption: What is written above the table. One with a formula or a command is LaTeX already.
     """
     if columns is not None:
         columns = tuple(_check.one_of("each column", key, COLUMNS) for key in columns)
@@ -408,11 +409,14 @@ def _accuracy_column(radius: float) -> _Column:
 def _attacked_column(radius: float) -> _Column:
     """How many answers no attack altered. The certified share and this one enclose the truth."""
 
-    def shown(attacks: Attacks) -> str:
+    def value(row: Row) -> str | None:
+        attacks = row.attacks
+        if attacks is None:
+            return None
         share = f"{float(attacks.attacked_accuracy(radius)):.1%}"
-        return share if attacks.all_inputs else f"{share} of {len(attacks)}"
+        return share if len(attacks) == len(row.run) else f"{share} of {len(attacks)}"
 
-    return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown, key="attacked")
+    return _Column(f"attacked {radius:g}", value, key="attacked")
 
 
 def _inputs(row: Row) -> str:

@@ -46,7 +46,7 @@ def summary(
     shown = list(radii or run.decided_radii or few)
     lines = [_inputs(run), _robustness(run, shown), *_other_plans(run), _costs(run, seconds)]
     lines.append(caveat(run.plan) or all_together(run))
-    lines.append(_failure(run))
+    lines += [_failure(run), _out_of_reach(run, shown)]
     if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
         lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii)}")
     missing = int(run.missing.sum())
@@ -118,6 +118,14 @@ def _understatement(run: Run, radii: Sequence[float]) -> str:
         f"radius: {setting('radii', radii)} in another {setting('out', 'DIR')} decides them, and "
         f"{setting('method', 'radii,input-specific')} has both"
     )
+
+
+def _out_of_reach(run: Run, radii: Sequence[float]) -> str:
+    """That the samples prove none of the larger radii, even if all votes agree."""
+    most = run.largest_radius
+    if run.decided_radii or most is None or max(radii) < most:
+        return ""
+    return f"no radius above {round_down(most)} can be proved with so few samples"
 
 
 def _costs(run: Run, seconds: float | None) -> str:

@@ -217,14 +217,11 @@ class _AdditiveGrid(_HalfWords):
         ratio = self.draw.deviation / step
         bits = self.halves(words)
         uniform = bits.float().mul_(_UNIT).clamp_(-_LARGEST, _LARGEST)
-        undecided = None
-        if more is not None:
-            tail = max(_GRID_TAIL, _GRID_TAIL_PER_RATIO * ratio)
-            undecided = uniform.abs() >= 1 - tail
-        y = uniform.erfinv_().mul_(math.sqrt(2) * ratio)
+        y = uniform.erfinv().mul_(math.sqrt(2) * ratio)
         k = y.round()
-        if more is not None and undecided is not None:
-            undecided |= (y - k).abs() > _TRUSTED_DISTANCE
+        if more is not None:
+            in_tail = uniform.abs() >= 1 - max(_GRID_TAIL, _GRID_TAIL_PER_RATIO * ratio)
+            undecided = in_tail | ((y - k).abs() > _TRUSTED_DISTANCE)
             where = undecided.view(-1).nonzero()[:, 0]
             high = bits.reshape(-1)[where].cpu().numpy().astype(np.int64) + 2**31
             low = more(where.cpu().numpy()) >> np.uint64(32)

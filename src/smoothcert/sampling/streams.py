@@ -100,16 +100,9 @@ class HostStream(Stream):
         # Bits are drawn for each input and transformed for the whole batch: small operations are
         # slow.
         count = sum(segment.count for segment in segments)
-        if len(segments) == 1:
-            bits = self._bits(drawer, segments[0])
-            x = inputs[segments[0].slot, None]
-        else:
-            bits = np.empty(count * drawer.words, np.int64)
-            end = 0
-            for segment in segments:
-                start = end
-                end += segment.count * drawer.words
-                bits[start:end] = self._bits(drawer, segment)
+        bits = np.concatenate([self._bits(drawer, segment) for segment in segments])
+        x = inputs[segments[0].slot, None]
+        if len(segments) > 1:
             x = inputs.index_select(0, rows[0, :count])
         words = torch.from_numpy(bits).view(-1, drawer.words)
         noisy = drawer.noisy(words.to(out.device), x, self._more_bits(segments, 2 * drawer.words))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from smoothcert.data.base import Dataset
 from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier
 from smoothcert.models.wrappers import Fit
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.base import Shape
 from smoothcert.noises.gaussian import is_gaussian
+from smoothcert.statistics.metrics import evenly
 
 _GRID_ROUNDING = 2.0**-22
 """How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that
@@ -26,6 +30,9 @@ _ORDERS = {"l1": 1.0, "linf": inf}
 """Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a
 brightness), so it is measured in l2 if the radius is about such a change."""
 _SAME_SIGMA = 1e-6
+_COMPARED_ROWS = 100
+_MOST_UNEVEN = 20
+"""How many times as much one column of a table may vary as another one, before we warn."""
 
 
 def check_shape(
@@ -150,7 +157,7 @@ def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None
     raise InvalidInput(
         "value-too-large",
         "{which} has a value of size {value:.9g}, where neighbouring numbers in {dtype} are "
-        "{spacing:.2g} apart, which is too coarse for {noise}: shift or scale the inputs{advice}",
+        "{spacing:.2g} apart, which is too coarse for {noise}: scale or shift the inputs{advice}",
         which=which,
         value=largest,
         dtype=number.__name__,
@@ -190,7 +197,7 @@ def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
         raise InvalidInput(
             "rounded-input",
             "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, "
-            "more than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale "
+            "more than {allowed:.2g}, a thousandth of the deviation of {noise}: scale or shift "
             "the inputs, give `dtype=float64`, or certify the rounded inputs instead by giving "
             "them in float32",
             which=which,
@@ -199,6 +206,38 @@ def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
             allowed=_COARSEST * noise.deviation,
             noise=noise,
         )
+
+
+def warn_about_columns(dataset: Dataset, ids: Sequence[int], shape: Shape) -> bool:
+    """Warn if columns of a table vary too differently for one sigma; return whether they do.
+
+    Values in [0, 1] were scaled already, or they are pixels.
+    """
+    rows: list[Tensor] = []
+    for place in evenly(len(ids), _COMPARED_ROWS) if len(shape) == 1 else ():
+        with suppress(Exception):  # an input that cannot be read is reported when its turn comes
+            rows.append(dataset[ids[place]][0])
+    if len(rows) < 2 or any(tuple(x.shape) != shape for x in rows):
+        return False
+    table = torch.stack(rows).double()
+    spread = table.std(0)
+    varies = spread > 0  # not so for a column with NaN
+    widest = int(torch.where(varies, spread, 0).argmax())
+    narrowest = int(torch.where(varies, spread, inf).argmin())
+    is_scaled = bool(((table >= 0) & (table <= 1)).all())
+    if is_scaled or spread[widest] <= _MOST_UNEVEN * spread[narrowest]:
+        return False
+    warn(
+        "uneven-columns",
+        "{data}: the values of column {widest} have a standard deviation of {most:,g}, those of "
+        "column {narrowest} one of {least:,g}, and one sigma is for all columns: scale them",
+        data=dataset.name,
+        widest=widest,
+        most=float(f"{spread[widest]:.2g}"),
+        narrowest=narrowest,
+        least=float(f"{spread[narrowest]:.2g}"),
+    )
+    return True
 
 
 def warn_about_training(classifier: Classifier, noise: Noise) -> None:

@@ -260,16 +260,19 @@ def _top(values: Array) -> Array:
     return top
 
 
-def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
-    """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has (3,
-    ..., radii).
+def fair_payoffs(payoffs: Array, noise: Noise, radii: Sequence[float]) -> Array:
+    """Log payoffs that yield at most 1 on average, whatever probabilities a false claim has.
 
     Each payoff is divided by the most that it yields under a false claim. That is computed from the
     trade-off curve itself, not from its tangents, so an audit does not trust them twice.
+
+    Args:
+        payoffs: Log payoffs of a vote for the class, for the rival and for another class, of shape
+            (3, rivals, radii).
+        noise: The smoothing noise.
+        radii: The radii.
     """
-    leader = np.exp(bet.leader)
-    rival = np.exp(bet.rival)
-    other = np.exp(bet.other)
+    leader, rival, other = np.exp(payoffs)
     most = np.empty_like(leader)
     for j, radius in enumerate(radii):
         centre = np.zeros((len(leader), 1))  # of the probability of the rival, as a logit
@@ -282,4 +285,5 @@ def fair_payoffs(bet: Bet, noise: Noise, radii: Sequence[float]) -> Array:
             centre = np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1)
             width = width / 32
         most[:, j] = mean.max(axis=1) + noise.drawing_error * (leader - rival)[:, j]
-    return np.stack([bet.leader, bet.rival, bet.other]) - np.log(np.maximum(most, 1))
+    fair: Array = payoffs - np.log(np.maximum(most, 1))
+    return fair

@@ -109,9 +109,8 @@ def keeps_bound(
 
     For planning only, because it is not rounded outward: one `betainc` instead of a root search.
     """
-    a, k, t = np.broadcast_arrays(*(np.asarray(v, float) for v in (count, samples, bound)))
-    voted = np.where(a > 0, a, 1.0)
-    return np.where(a > 0, betainc(voted, k - a + 1, np.clip(t, 0, 1)) <= alpha, t <= 0)
+    t = np.clip(bound, 0, 1)
+    return np.asarray((tail(count, samples, t) <= alpha) | (t <= 0))
 
 
 def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDArray[np.int64]:
@@ -131,19 +130,13 @@ def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDA
     z = -ndtri(alpha)
     guess = n * p + z * np.sqrt(n * p * (1 - p)) + (1 - 2 * p) * (z * z - 1) / 6
     count: NDArray[np.int64] = np.clip(np.ceil(guess), 0, n + 1).astype(np.int64)
-
-    def reaches(count: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return (count > n[of]) | keeps_bound(np.minimum(count, n[of]), n[of], p[of], alpha=alpha)
-
-    every = np.arange(len(count))
-    short = every[~reaches(count, every)]
-    while len(short):
-        count[short] += 1
-        short = short[~reaches(count[short], short)]
-    long = every[(count > 0) & reaches(count - 1, every)]
-    while len(long):
-        count[long] -= 1
-        long = long[(count[long] > 0) & reaches(count[long] - 1, long)]
+    left = np.arange(len(count))
+    while len(left):
+        tried = count[left]
+        too_small = ~keeps_bound(tried, n[left], p[left], alpha=alpha)
+        too_large = (tried > 0) & keeps_bound(tried - 1, n[left], p[left], alpha=alpha)
+        count[left] += too_small.astype(int) - too_large
+        left = left[too_small | too_large]
     return count.reshape(t.shape)
 
 

@@ -28,6 +28,7 @@ from smoothcert.plans import (
 from smoothcert.plans.asked import Question, answers
 from smoothcert.plans.base import check_top
 from smoothcert.plans.certificate import keeps_alpha
+from smoothcert.plans.decided import increasing
 from smoothcert.plans.groups import Groups
 from smoothcert.runs.questions import (
     in_words,
@@ -181,7 +182,7 @@ def _question(
     if not finest:
         return Question(1, (read_level(groups, classes, names),), alpha=alpha)
     levels = read_levels(groups, classes, names)
-    checked = None if radii is None else tuple(sorted(set(_check.radii(radii))))
+    checked = None if radii is None else increasing(radii)
     finest_level = Groups.of_members("class", {}, classes, names)
     return Question(1, (*levels, finest_level), checked, alpha)
 

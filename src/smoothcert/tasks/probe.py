@@ -30,6 +30,7 @@ from smoothcert.plans import Rule, SingleDraw, Tally
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import ReadySubject, Subject
+from smoothcert.smoothed.checks import warn_about_columns
 from smoothcert.statistics.bounds import critical_count, interval
 from smoothcert.statistics.empirical_bayes import likely_above
 from smoothcert.statistics.group_sequential import default_looks
@@ -90,6 +91,7 @@ class Probe:
         denoiser: The name of the denoiser in front of the classifier, if there is one.
         samples: The samples per input of the certificates that an estimate is about.
         shape: The shape of an input. That of a row of a table has one number.
+        unscaled: Whether the columns of a table vary too differently for one sigma.
     """
 
     model: str
@@ -104,6 +106,7 @@ class Probe:
     denoiser: str | None = None
     samples: int = 100_000
     shape: tuple[int, ...] = ()
+    unscaled: bool = False
 
     def __str__(self) -> str:
         tables = [self._measured()]
@@ -195,14 +198,17 @@ class Probe:
             return f"{self._figures(largest)}: {advice}.{self._doubt(largest)}"
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
-        ways = ["put a denoiser in front of it", "train it with noise"]
-        if len(self.shape) == 1:
-            ways[0] = "scale the columns, because one sigma is for all of them"
+        ways = ["train it with noise"]
+        if self.unscaled:
+            ways.insert(0, "scale the columns, because one sigma is for all of them")
+        elif len(self.shape) != 1:
+            ways.insert(0, "put a denoiser in front of it")
         if self.denoiser is not None:
             ways = ["use a better denoiser", "fine-tune the model behind it"]
         if smaller:
             ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
-        advice = f"{', '.join(ways[:-1])} or {ways[-1]}"
+        *others, last = ways
+        advice = f"{', '.join(others)} or {last}" if others else last
         return f"{self._figures(first)}: {advice}.{self._doubt(first)}"
 
     def _figures(self, level: Level) -> str:
@@ -240,6 +246,7 @@ class Probe:
 def probe(
     model: str | Classifier | Callable[[Tensor], Any] | None,
     data: Any,
+    labels: Any = None,
     *,
     sigmas: Sequence[float] | None = None,
     copies: int = 16,
@@ -258,6 +265,7 @@ def probe(
     Args:
         model: The model, as for `certify`.
         data: The data, as for `certify`. Inputs without a label are left out.
+        labels: The labels, as for `certify`.
         sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the
             denoiser removes.
         copies: Noisy copies of each input.
@@ -294,7 +302,7 @@ def probe(
         settings |= {n: v for n, v in _FAST_START.items() if settings.get(n, "auto") == "auto"}
     else:
         radii = sorted(set(_check.radii(radii)))
-    dataset = find_dataset(data)
+    dataset = find_dataset(data, labels)
     limit = _check.whole("limit", limit, least=1)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     if ids is None and skip is None:
@@ -326,7 +334,8 @@ def probe(
         seconds=time.perf_counter() - start,
         denoiser=None if front is None else front.name,
         samples=samples,
-        shape=tuple(subject.example.shape),
+        shape=subject.shape,
+        unscaled=warn_about_columns(dataset, chosen, subject.shape),
     )
 
 

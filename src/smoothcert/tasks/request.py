@@ -27,7 +27,7 @@ from smoothcert.plans.from_settings import (
 )
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed import Subject
-from smoothcert.smoothed.checks import warn_about_training
+from smoothcert.smoothed.checks import warn_about_columns, warn_about_training
 from smoothcert.tasks.budget import Budget, as_recorded, plan_for_budget
 
 
@@ -221,6 +221,7 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     job = Job(subject, dataset, plan.for_noise(subject.noise))
     check_top(job.plan, subject.answers_known)
     warn_about_training(subject.classifier, subject.noise)
+    warn_about_columns(dataset, ids, subject.shape)
     check_shapes = getattr(dataset, "check_shapes", None)
     if check_shapes is not None:
         check_shapes(ids)
