@@ -3,7 +3,7 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
-from smoothcert._registry import from_text, offered_subclasses
+from smoothcert._registry import by_name, from_text, offered_subclasses
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import Additive, Noise, dashed
 from smoothcert.noises.base import Draw as Draw
@@ -51,8 +51,8 @@ def noise_from_text(text: str, *, option: str = "noise") -> Noise:
         option: What has the text, for messages.
     """
     classes = [cls for cls in offered_subclasses(Noise) if not issubclass(cls, Transformed)]
-    by_name = {dashed(cls.__name__): cls for cls in classes}
-    noise: Noise = from_text(option, text, by_name)
+    known = by_name((dashed(cls.__name__), cls) for cls in classes)
+    noise: Noise = from_text(option, text, known)
     return noise
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import TypeVar
 
+from smoothcert._registry import defining_module
 from smoothcert.errors import number_of, phrase, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Combined, InputSpecific, Price, TwoStagePlan
@@ -157,11 +158,15 @@ def all_together(results: Results) -> str:
     """How many certificates of a run with a plan are wrong at most, in a sentence."""
     assert results.plan is not None
     count, probability = most_wrong(results.plan.alpha, results.tried)
-    if not count:
-        return f"all certificates hold, with probability {probability}"
     has = "has" if count == 1 else "have"
-    inputs = f"of these {results.tried:,} inputs"
-    return f"{inputs}, at most {count:,} {has} a wrong certificate, with probability {probability}"
+    claim = f"of these {results.tried:,} inputs, at most {count:,} {has} a wrong certificate"
+    if not count:
+        claim = "all certificates hold"
+    claim += f", with probability {probability}"
+    for noise in (results.noise, getattr(results.noise, "noise", None)):
+        if noise is not None and defining_module(type(noise)) is not None:
+            claim += f", if the theorem of {type(noise).__name__} holds, which nothing here checks"
+    return claim
 
 
 def guaranteed(runs: Sequence[Results]) -> str:
