@@ -46,7 +46,7 @@ def test_joint_divides_alpha_so_that_all_certificates_hold_together(tmp_path):
         tmp_path / "run", audit(tmp_path / "run", redraw=1), tmp_path / "evidence.html"
     ).read_text()
     assert "no change of the input in steps of 1/255" in page
-    assert "All certificates hold, with probability 0.99." in page
+    assert "No certificate is wrong, with probability 0.99." in page
     assert run.manifest.weights_hash in page
     assert f"smoothcert audit {tmp_path / 'run'} --redraw 3" in page
     assert page.count("data:image/png") == len(run)

@@ -161,7 +161,7 @@ def all_together(results: Results) -> str:
     has = "has" if count == 1 else "have"
     claim = f"of these {results.tried:,} inputs, at most {count:,} {has} a wrong certificate"
     if not count:
-        claim = "all certificates hold"
+        claim = "no certificate is wrong"
     claim += f", with probability {probability}"
     for noise in (results.noise, getattr(results.noise, "noise", None)):
         if noise is not None and defining_module(type(noise)) is not None:
