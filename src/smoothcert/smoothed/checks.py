@@ -91,10 +91,10 @@ def _channels_hint(expected: Shape, shape: Shape) -> str:
     return f": {given} changes that inside of the classifier, and radii stay about the given input"
 
 
-def _size(shape: Shape) -> str:
+def _size(shape: Shape) -> int | str:
     """Height and width, as the setting `resize` takes them."""
     height, width = shape[-2:]
-    return str(height) if height == width else f"{height}x{width}"
+    return height if height == width else f"{height}x{width}"
 
 
 def check_values_of_input(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
