@@ -450,6 +450,11 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
     assert 0.3 < first.radius < 0.4 * 0.5 / (0.5**2 + 0.1**2) ** 0.5
 
 
+@pytest.mark.parametrize("noise", [sc.GridGaussian(0.25), sc.Ablation(45), sc.Discrete(0.2, 256)])
+def test_a_noise_may_be_given_as_on_the_command_line(noise):
+    assert smoothed(noise=noise.short).noise == noise
+
+
 @pytest.mark.parametrize(
     ("call", "code", "fields"),
     [
@@ -458,6 +463,7 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
         (lambda: smoothed(seed=-1), "too-small", {"name": "seed", "least": 0}),
         (lambda: smoothed(noise=0.25), "not-a-noise", {"noise": 0.25}),
         (lambda: smoothed(noise=Uniform), "not-a-noise", {"noise": Uniform}),
+        (lambda: smoothed(noise="pink:0.5"), "unknown-name", {"value": "pink"}),
         (lambda: smoothed(noise=None), "noise-or-sigma", {}),
         (lambda: smoothed(sigma=0.5), "noise-or-sigma", {}),
         (

@@ -44,23 +44,28 @@ def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
     Args:
         out: The folder for the runs and the report.
     """
+    from smoothcert.runs.progress import Display
+
     plans = {
         "fixed": sc.Fixed(10_000),
         "input-specific": sc.InputSpecific(10_000, decline=0.05),
         "radii": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True),
         "radii-runner-up": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True, bound="runner-up"),
     }
-    runs = [
-        sc.certify(
+    runs = []
+    for name, plan in plans.items():
+        display = Display()
+        display.command = True
+        run = sc.certify(
             "fashion-cnn",
             "fashion-mnist",
             noise=sc.Gaussian(0.25),
             plan=plan,
             limit=limit,
             out=out / name,
+            progress=display,
         )
-        for name, plan in plans.items()
-    ]
+        runs.append(run)
     rows = sc.table(runs, radii=_DEMO_RADII)
     page = sc.write_report(runs, out / "report.html", radii=_DEMO_RADII)
     fixed, _, radii, _ = (run.average_samples or 1 for run in runs)

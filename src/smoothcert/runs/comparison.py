@@ -206,7 +206,9 @@ class Comparison:
             claim = f"{self.b.name} has the larger average certified radius"
         elif high < 0:
             claim = f"{self.b.name} has the smaller average certified radius"
-        values = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
+        values = " and ".join(
+            f"{metrics.round_down(run.acr)} for {run.name}" for run in (self.b, self.a)
+        )
         interval = "interval" if self.average_is_exact else "approximate interval"
         return f"{claim}: {values}, {interval} of the difference {low:+.3f} to {high:+.3f}."
 

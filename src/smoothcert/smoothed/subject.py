@@ -38,12 +38,11 @@ from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
-from smoothcert.models.load import as_classifier
+from smoothcert.models.load import as_classifier, hint_for
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
-from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
-from smoothcert.noises.gaussian import noise_of
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
 from smoothcert.plans.votes import Answer
@@ -135,7 +134,7 @@ class Subject(Settings):
                 "not-a-model",
                 "model must be a name, a module or a function, got {kind}{hint}",
                 kind=type(model).__name__,
-                hint=_hint_for(model),
+                hint=hint_for(model),
             )
         check_weights(model)
         return model
@@ -535,10 +534,3 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
 
 # Users call `Smoothed`. Python names this in its error about an unknown argument.
 Subject.__init__.__qualname__ = "Smoothed"
-
-
-def _hint_for(model: object) -> str:
-    """What to give instead of a model of scikit-learn, and of libraries like it."""
-    if not hasattr(model, "predict_proba"):
-        return ""
-    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
