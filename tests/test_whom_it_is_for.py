@@ -24,9 +24,17 @@ def certify(model, data=IMAGES, labels=(0, 0, 0), **settings):
         (lambda x: torch.zeros(len(x), 5, 8, 8), "segmentation"),
         (lambda x: {"out": torch.zeros(len(x), 5, 8, 8)}, "segmentation"),
         (lambda x: torch.zeros(len(x), 8, 8).long(), "segmentation"),
+        (lambda x: dict.fromkeys(("out", "aux"), torch.zeros(len(x), 5, 8, 8)), "segmentation"),
         (lambda x: x.mean((1, 2, 3)), "regression"),
         (
             lambda x: [{"boxes": torch.zeros(3, 4), "scores": torch.zeros(3)} for _ in x],
+            "detection",
+        ),
+        (
+            lambda x: {
+                "logits": torch.zeros(len(x), 9, 3),
+                "pred_boxes": torch.zeros(len(x), 9, 4),
+            },
             "detection",
         ),
         (lambda x: ["a cat"] * len(x), "text"),

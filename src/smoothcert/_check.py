@@ -19,15 +19,16 @@ SMALLEST_ALPHA = 1e-50
 """Bounds are computed reliably down to this probability of a mistake."""
 
 
-def whole(name: str, value: Any, *, least: int = 0) -> int:
+def whole(name: str, value: Any, *, least: int = 0, hint: str = "") -> int:
     """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not."""
     if not _is_whole(value):
         raise InvalidInput(
             "not-whole",
-            "{name} must be a whole number of at least {least}, got {value!r}",
+            "{name} must be a whole number of at least {least}, got {value!r}{hint}",
             name=name,
             value=value,
             least=least,
+            hint=hint,
         )
     if value < least:
         raise InvalidInput(

@@ -70,8 +70,8 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
 @pytest.mark.parametrize(
     ("options", "code", "fields"),
     [
-        ({}, "no-noise", {}),
-        ({"sigma": 0.5, "noise": "gaussian:0.5"}, "sigma-and-noise", {"sigma": 0.5}),
+        ({}, "noise-or-sigma", {}),
+        ({"sigma": 0.5, "noise": "gaussian:0.5"}, "noise-or-sigma", {}),
         ({"noise": "pink:0.5"}, "unknown-name", {"option": "--noise", "value": "pink"}),
         ({"noise": "gaussian"}, "unfit-numbers", {"name": "gaussian"}),
         ({"noise": "gaussian:much"}, "unfit-numbers", {"text": "gaussian:much"}),

@@ -86,6 +86,7 @@ def test_inputs_outside_of_the_unit_interval_warn_of_the_radius_units(value: flo
             {"count": 2, "shape": (3,)},
         ),
         (np.zeros((2, 3)), np.array([0.0, 1.0]), "not-labels", {"type": np.float64}),
+        (np.zeros((2, 3)), np.array(["a", "b"]), "not-labels", {"type": np.dtype("<U1")}),
         (np.zeros((2, 3)), np.array([0, -2]), "label-out-of-range", {"label": -2, "id": 1}),
     ],
 )
@@ -94,6 +95,14 @@ def test_other_arrays_are_refused(
 ) -> None:
     with refused(code, name="d", **fields):
         ArrayDataset(inputs, labels, name="d")
+
+
+def test_whole_numbers_that_are_no_images_may_be_tokens() -> None:
+    with pytest.warns(UserWarning, match="tokens or categories"):
+        ArrayDataset(np.zeros((2, 3), np.uint8), name="d")
+    with refused("not-values") as raised:
+        ArrayDataset(np.zeros((2, 3), np.int64), name="d")
+    assert "tokens or categories" in raised.value.fields["expected"]
 
 
 def test_labels_beyond_the_classes_are_refused() -> None:

@@ -376,6 +376,22 @@ def test_the_error_for_other_objects_says_what_data_is():
         as_dataset(5)
 
 
+def test_labels_of_text_lead_to_numbers():
+    with refused("not-whole") as raised:
+        as_dataset(X, ["cat", "dog", "cat", "dog"])
+    assert "np.unique" in raised.value.fields["hint"]
+    _, labels = np.unique(["cat", "dog", "cat", "dog"], return_inverse=True)
+    assert as_dataset(X, labels)[1][1] == 1
+
+
+def test_labels_in_a_data_frame_are_its_rows():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"y": [2, 0, 1, 3]})
+    assert as_dataset(X, frame).labels.tolist() == [2, 0, 1, 3]
+    with refused("not-one-label", id=0, count=2):
+        as_dataset(X, frame.assign(z=0))
+
+
 @pytest.mark.parametrize("labels", [{0: 1, 1: 0, 2: 0, 3: 0}, {0, 1, 2, 3}])
 def test_labels_without_an_order_are_refused(labels):
     with refused("not-data", value=f"{type(labels).__name__} as labels"):

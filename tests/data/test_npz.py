@@ -11,7 +11,6 @@ import torch
 from tests.refusals import refused
 
 from smoothcert.data import load_dataset
-from smoothcert.errors import InvalidInput
 
 RANDOM = np.random.default_rng(1)
 
@@ -27,8 +26,16 @@ def test_npz_is_loaded_under_both_names(x: str, y: str, tmp_path: Path) -> None:
 
 def test_npz_with_objects_is_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{"a": 1}], object))
-    with pytest.raises(InvalidInput, match="plain arrays: Object arrays cannot be loaded"):
-        load_dataset(tmp_path / "objects.npz")
+    np.savez(tmp_path / "labels.npz", x=np.zeros((1, 2)), y=np.array(["cat"], object))
+    for name in ("objects", "labels"):
+        with refused("objects-in-npz", path=tmp_path / f"{name}.npz"):
+            load_dataset(tmp_path / f"{name}.npz")
+
+
+def test_npz_names_its_classes(tmp_path: Path) -> None:
+    for key in ("names", "class_names"):
+        np.savez(tmp_path / "x.npz", x=np.zeros((1, 2)), **{key: np.array(["cat", "dog"])})
+        assert load_dataset(tmp_path / "x.npz").class_names == ("cat", "dog")
 
 
 def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
@@ -61,8 +68,14 @@ def with_header(path: Path, **entries: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    "entries", [{"shape": (2**40, 2**20)}, {"shape": (3, 3)}, {"descr": "<f9"}, {"descr": "|O"}]
+    ("entries", "code"),
+    [
+        ({"shape": (2**40, 2**20)}, "damaged-npz"),
+        ({"shape": (3, 3)}, "damaged-npz"),
+        ({"descr": "<f9"}, "damaged-npz"),
+        ({"descr": "|O"}, "objects-in-npz"),
+    ],
 )
-def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict) -> None:
-    with refused("damaged-npz", path=tmp_path / "x.npz"):
+def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict, code: str) -> None:
+    with refused(code, path=tmp_path / "x.npz"):
         load_dataset(with_header(tmp_path / "x.npz", **entries))

@@ -76,6 +76,24 @@ def test_heads_that_do_not_fit_are_refused(tmp_path):
         load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=5")
 
 
+@needs_reference
+def test_shapes_that_make_no_network_are_refused(tmp_path):
+    state, *_ = reference("improved")
+    for name in ("time_embed.0.weight", "input_blocks.3.0.emb_layers.1.weight"):
+        torch.save(state | {name: torch.zeros(())}, tmp_path / "model.pt")
+        with refused("shapes-do-not-fit"):
+            load_denoiser(f"openai:{tmp_path / 'model.pt'}")
+
+
+@needs_reference
+def test_settings_without_a_meaning_are_refused(tmp_path):
+    torch.save(reference("improved")[0], tmp_path / "model.pt")
+    with refused("not-one-of"):
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},rescaled=false")
+    with refused("no-heads"):
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=0")
+
+
 def test_other_files_and_settings_are_refused(tmp_path):
     torch.save({"conv.weight": torch.zeros(3)}, tmp_path / "other.pt")
     with refused("not-openai-checkpoint"):

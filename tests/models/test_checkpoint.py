@@ -233,6 +233,12 @@ def test_numbers_that_are_not_finite_are_ignored(tmp_path: Path) -> None:
     ) == (None, None)
 
 
+@pytest.mark.parametrize("classes", ["1e99", "-3", "1", "2.5e9"])
+def test_a_number_of_classes_that_no_file_has_is_ignored(classes: str, tmp_path: Path) -> None:
+    save_file({"w": torch.zeros(3)}, tmp_path / "model.safetensors", {"classes": classes})
+    assert read_checkpoint(tmp_path / "model.safetensors").classes is None
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_torchscript_file_says_how_to_use_it(tmp_path: Path) -> None:
     torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)).save(tmp_path / "model.pt")

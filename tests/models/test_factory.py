@@ -31,6 +31,8 @@ def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         "    from smoothcert.models import Classifier\n"
         "    return Classifier(lambda batch: batch.flatten(1).argmax(1), 0, 'unknown classes')\n"
         "def number(): return 7\n"
+        "class Estimator:\n"
+        "    def predict_proba(self, x): ...\n"
         "constant = 7\n"
         "built = network()\n"
     )
@@ -96,7 +98,12 @@ def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
         ("users_nothing:network", "user-code-failed", {"doing": "importing users_nothing"}),
         ("users_models:nothing", "no-function", {"name": "nothing"}),
         ("users_models:constant", "no-function", {"name": "constant"}),
-        ("users_models:number", "returned-no-model", {"kind": "int"}),
+        ("users_models:number", "returned-no-model", {"kind": "int", "hint": ""}),
+        (
+            "users_models:Estimator",
+            "returned-no-model",
+            {"hint": ": give lambda x: model.predict_proba(x.cpu().numpy())"},
+        ),
         ("users_nothing.py:network", "no-file", {}),
     ],
 )

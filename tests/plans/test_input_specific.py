@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tests.refusals import refused
 
-from smoothcert import Gaussian, InputSpecific, Look
+from smoothcert import Ablation, Gaussian, InputSpecific, Look
 from smoothcert.plans import Case
 from smoothcert.plans.expected import expected
 from smoothcert.statistics.bounds import interval
@@ -90,3 +90,11 @@ def test_bad_settings_are_named(settings, code, name):
 def test_a_decline_that_gives_up_everything_is_an_error_before_the_run():
     with refused("decline-too-large", decline=2, samples=1_000):
         InputSpecific(1_000, decline=2.0).for_noise(NOISE)
+
+
+def test_where_no_radius_can_be_proved_a_smaller_decline_is_no_advice():
+    nothing_is_hidden = Ablation(5).for_shape((5,))
+    for noise, advice in ((nothing_is_hidden, "more samples"), (NOISE, "smaller decline")):
+        with refused("decline-too-large") as raised:
+            InputSpecific(100, decline=2.0).for_noise(noise)
+        assert advice in raised.value.fields["advice"]

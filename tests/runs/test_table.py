@@ -397,6 +397,9 @@ def test_columns_are_chosen_and_runs_are_named(iss_run, fixed_run):
 def test_a_caption_makes_latex_a_whole_table(iss_run):
     latex = table(iss_run, radii=[0.0], columns=["acr"], caption="50% & more").render("latex")
     assert r"\caption{50\% \& more}" in latex
+    formula = r"Radii at $\sigma = 0.5$"
+    latex = table(iss_run, radii=[0.0], columns=["acr"], caption=formula).render("latex")
+    assert rf"\caption{{{formula}}}" in latex
     assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 1
     assert r"\begin{tabular}{lr}" in latex
     assert "table}" not in table(iss_run, radii=[0.0]).render("latex")
@@ -422,6 +425,9 @@ def test_what_may_not_be_compared_is_said_in_one_line(iss_run, fixed_run, simula
     assert f"inputs (30, {len(fixed_run):,})" in line
     [line] = said(simulate("bold", Fixed(10_000, alpha=0.01)), fixed_run)
     assert "alpha (0.01, 0.001)" in line
+    log = replace(simulate("log", Fixed(100_000)), plan=None, noise=None, manifest=None)
+    [line] = said(log, fixed_run)
+    assert "noise, samples or alpha (radii of log are above" in line
     [line] = said(simulate("rivals", Fixed(10_000, bound="runner-up")), fixed_run)
     assert "bound (runner-up, binary)" in line
     [line] = said(simulate("decided", AtRadii([0, 0.5], 10_000)), fixed_run)

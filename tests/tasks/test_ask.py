@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,14 @@ def test_a_plan_that_stopped_after_its_votes_says_what_to_do(on_disk):
     run = on_disk("priced", Price(3000, price=1e-5), inputs=3)
     with refused("plan-answers-no-question"):
         ask(run, groups=GROUPS)
+
+
+def test_a_radius_that_no_votes_prove_for_the_top_k_is_answered_by_no(on_disk):
+    """Rivals of the top 2 have a smaller alpha, so 100 samples prove less than for the class."""
+    run = on_disk("few", AtRadii([0.2, 0.75], 100, known_labels=True), inputs=5)
+    with refused("too-few-samples", radius=0.75):
+        replace(run.plan, top=2).for_noise(run.noise)
+    assert max(ask(run, top=2).radius) <= 0.2
 
 
 def test_questions_that_make_no_sense_are_refused(run):

@@ -132,6 +132,13 @@ def test_the_summary_says_where_certified_accuracy_is_understated(tmp_path):
     assert understated not in summary(perfect, radii=[0, 0.5])
 
 
+def test_the_summary_says_which_radii_are_out_of_reach(tmp_path):
+    few = certified(method="fixed", samples=500, out=tmp_path)
+    most = f"{few.largest_radius:.6f}"[:5]
+    assert f"no radius above {most} can be proved" in summary(few, radii=[0.5, 3])
+    assert "can be proved" not in summary(few, radii=[0, 0.5])
+
+
 def linear_classifier():
     """The nearest mean of the bundled images: as many numbers as a real picture, and fast."""
     data = sc.load_dataset("fashion-mnist")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -22,12 +22,12 @@ from smoothcert.cli.options import (
     Limit,
     MachineOptions,
     NoiseName,
+    NoiseOptions,
     Skip,
     SubjectOptions,
     Transform,
-    described_noise,
     folder,
-    required_noise,
+    noise_named,
     resized,
     transformed,
 )
@@ -44,23 +44,28 @@ def demo(*, out: Folder = Path("runs/demo"), limit: Limit = None) -> Output:
     Args:
         out: The folder for the runs and the report.
     """
+    from smoothcert.runs.progress import Display
+
     plans = {
         "fixed": sc.Fixed(10_000),
         "input-specific": sc.InputSpecific(10_000, decline=0.05),
         "radii": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True),
         "radii-runner-up": sc.AtRadii(_DEMO_RADII, 10_000, known_labels=True, bound="runner-up"),
     }
-    runs = [
-        sc.certify(
+    runs = []
+    for name, plan in plans.items():
+        display = Display()
+        display.command = True
+        run = sc.certify(
             "fashion-cnn",
             "fashion-mnist",
             noise=sc.Gaussian(0.25),
             plan=plan,
             limit=limit,
             out=out / name,
+            progress=display,
         )
-        for name, plan in plans.items()
-    ]
+        runs.append(run)
     rows = sc.table(runs, radii=_DEMO_RADII)
     page = sc.write_report(runs, out / "report.html", radii=_DEMO_RADII)
     fixed, _, radii, _ = (run.average_samples or 1 for run in runs)
@@ -113,13 +118,10 @@ def certify(
         quiet: Show no progress and no summary.
     """
     from smoothcert.compat.trackers import tracker_named
-    from smoothcert.executors import choose_executor
     from smoothcert.plans.from_settings import shown_radii
     from smoothcert.runs.progress import Display
 
-    if out is None and not dry_run:
-        raise InvalidInput("no-out", "give --out DIR, the folder of the run")
-    request: dict[str, Any] = {
+    common: dict[str, Any] = {
         "data": resized(data, input_size),
         **plan.given,
         "budget": budget,
@@ -133,39 +135,49 @@ def certify(
         "out": out,
         **vars(subject),
     }
+    requests = _requests(common, sigma, noise, transform, machines)
+    if dry_run:
+        return _forecasts(requests)
+    if out is None:
+        raise InvalidInput("no-out", "give --out DIR, the folder of the run")
+    trackers = [tracker_named(name) for name in track]
+    radii = shown_radii(plan.radii)
+    display = sc.Progress() if quiet else Display(summary=len(requests) > 1, radii=radii)
+    display.command = True
+    runs = [sc.certify(progress=[display, *trackers], **request) for request in requests]
+    output = _certified(cast("list[sc.Run]", runs), out, radii)
+    code = _TRACKER_FAILED if any(tracker.failed for tracker in trackers) else 0
+    return replace(output, shown=[] if quiet else output.shown, code=code)
+
+
+def _requests(
+    common: dict[str, Any],
+    sigma: Sequence[float] | None,
+    noise: str | None,
+    transform: str | None,
+    machines: MachineOptions,
+) -> list[dict[str, Any]]:
+    """The arguments of `certify` for each run."""
+    from smoothcert.executors import choose_executor
+
     requests = []
     for one in [None] if sigma is None else dict.fromkeys(sigma):
         executor = choose_executor(**vars(machines))
-        requests.append(request | _noise(one, noise, transform) | {"executor": executor})
+        requests.append(common | _noise(one, noise, transform) | {"executor": executor})
     if sigma is not None and len(requests) > 1:
         _separate(requests, list(dict.fromkeys(sigma)))
-    if dry_run:
-        return _forecasts(requests)
-    assert out is not None
-    trackers = [tracker_named(name) for name in track]
-    radii = shown_radii(plan.radii)
-    runs = []
-    for one_request in requests:
-        display = sc.Progress() if quiet else Display(summary=len(requests) > 1, radii=radii)
-        display.command = True
-        run = sc.certify(progress=[display, *trackers], **one_request)
-        assert isinstance(run, sc.Run)  # it has a folder
-        runs.append(run)
-    output = _certified(runs, out, radii, quiet=quiet)
-    failed = any(tracker.failed for tracker in trackers)
-    return replace(output, code=_TRACKER_FAILED) if failed else output
+    return requests
 
 
 def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dict[str, Any]:
     """The noise of one run: `noise=` or `sigma=` as `certify` takes them."""
-    described = required_noise(described_noise(sigma, noise))
-    if transform is not None:
-        return {"noise": transformed(described, transform)}
-    return {"noise": described} if sigma is None else {"sigma": sigma}
+    if transform is None:
+        return {"noise": noise_named(noise), "sigma": sigma}
+    return {"noise": transformed(NoiseOptions(sigma, noise).build(), transform)}
 
 
 def _separate(requests: list[dict[str, Any]], sigmas: list[float]) -> None:
-    """Give each request a folder of its own, an equal part of the minutes, and its model."""
+    """Give each of several requests its folder, an equal part of the minutes, and its model."""
     for number, (one, sigma) in enumerate(zip(requests, sigmas, strict=True), 1):
         if one["out"] is not None:
             one["out"] /= f"sigma-{sigma:g}"
@@ -196,7 +208,7 @@ def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
     )
 
 
-def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
+def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None) -> Output:
     """What a run has found, or several, which get a page that recommends one."""
     from smoothcert.runs.words import summary
 
@@ -204,9 +216,9 @@ def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quie
     complete = all(run.complete for run in runs)
     about: dict[str, Any] = {"out": str(out), "complete": complete, "command_seconds": seconds}
     if len(runs) == 1:
-        lines = [summary(runs[0], radii=radii, seconds=seconds, command=True)]
         return Output(
-            lambda: about | sc.table(runs, radii=radii).plain()["runs"][0], [] if quiet else lines
+            lambda: about | sc.table(runs, radii=radii).plain()["runs"][0],
+            [summary(runs[0], radii=radii, seconds=seconds, command=True)],
         )
     rows = sc.table(runs, radii=radii)
     recommendation = sc.recommend(runs, radii=rows.radii) if complete else None
@@ -216,8 +228,7 @@ def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quie
     about["report"] = str(page)
     about["recommendation"] = recommendation and recommendation.plain()
     reasons = recommendation.reasons if recommendation else ()
-    lines = [rows.render(), *reasons, _report_is(page)]
-    return Output(about | rows.plain(), [] if quiet else lines)
+    return Output(about | rows.plain(), [rows.render(), *reasons, _report_is(page)])
 
 
 def _report_is(page: Path) -> str:

@@ -21,7 +21,7 @@ from smoothcert.cli.options import (
     PlaceOptions,
     Skip,
     SubjectOptions,
-    described_noise,
+    noise_named,
 )
 from smoothcert.errors import InvalidInput, number_of
 
@@ -194,7 +194,6 @@ def compare(
         bound: runner-up: also bound the other classes. Default: binary.
     """
     check_output(report, reads=[a, b, data, *vars(subject).values()])
-    described = described_noise(sigma, noise)
     options: dict[str, Any] = {
         "data": data,
         "out": out,
@@ -202,14 +201,13 @@ def compare(
         "skip": skip,
         "limit": limit,
         "sigma": sigma,
+        "noise": noise_named(noise),
         "samples": samples,
         "alpha": alpha,
         "bound": bound,
         **vars(subject),
     }
     models = {name: value for name, value in options.items() if value != DEFAULTS.get(name)}
-    if noise is not None:
-        models["noise"] = described
     if models:
         models["on_part"] = _show_part
     comparison = sc.compare(a, b, radius=radius, margin=margin, confidence=confidence, **models)

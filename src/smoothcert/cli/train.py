@@ -147,8 +147,11 @@ def train(
         "epochs": epochs,
         "epochs_now": trained.epochs_now,
     }
+    state = f"trained {trained.epochs_now} of {epochs} epochs now"
+    if not trained.epochs_now:
+        state = "complete already"
     achieved = f"{_result(recipe, trained, held_out)}, weights in {trained.weights}"
-    return Output(plain, [f"{_state(trained.epochs_now, epochs)}: {achieved}"])
+    return Output(plain, [f"{state}: {achieved}"])
 
 
 def _scores(recipe: Recipe, epoch: Epoch, held_out: bool) -> str:
@@ -158,13 +161,6 @@ def _scores(recipe: Recipe, epoch: Epoch, held_out: bool) -> str:
         return f"PSNR: training {epoch.train_psnr:.2f} dB, {judged} {epoch.psnr:.2f} dB"
     noisy = "noisy " if recipe.method.sigma else ""
     return f"{noisy}accuracy: training {epoch.train_accuracy:.1%}, {judged} {epoch.accuracy:.1%}"
-
-
-def _state(now: int, epochs: int) -> str:
-    """What this command has trained, in words."""
-    if not now:
-        return "complete already"
-    return f"trained {now} of {epochs} epochs now"
 
 
 def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:

@@ -26,6 +26,15 @@ _HASHED_INPUTS = 16
 """Inputs in the hash of data that is larger."""
 _DAMAGED = (EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
+HINTS_FOR_LABELS = {
+    str: "; number them: names, labels = np.unique(labels, return_inverse=True)",
+    float: "; regression is not supported",
+}
+"""What to say about labels of other types."""
+_TOKENS = (
+    "if they number tokens or categories, a distance between them means nothing, and no l1 or l2 "
+    "radius is about replaced ones; smooth their embeddings"
+)
 ALL_INPUTS = "; all inputs: "
 """In a fingerprint, between the hash of some inputs and that of all."""
 Values = NDArray[np.floating[Any]]
@@ -244,17 +253,24 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
             shape=inputs.shape,
         )
     if not is_bytes and not np.issubdtype(inputs.dtype, np.floating):
+        expected = "uint8 (0 to 255) or floats in [0, 1]"
+        if inputs.ndim == 2:
+            expected = f"floats ({_TOKENS})"
         raise InvalidInput(
             "not-values",
-            "{name} has inputs of type {type}: expected uint8 (0 to 255) or floats in [0, 1]",
+            "{name} has inputs of type {type}: expected {expected}",
             name=name,
             type=inputs.dtype,
+            expected=expected,
         )
     inputs = _with_channels_first(inputs, name)
     if not is_bytes:
         outside(inputs, name=name)
     elif inputs.ndim == 2:
-        warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it")
+        warn(
+            f"{name}: bytes are divided by 255, as those of images; give floats to prevent it. "
+            f"These are no images: {_TOKENS}"
+        )
     return inputs
 
 
@@ -287,9 +303,11 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
     if not np.issubdtype(labels.dtype, np.integer):
         raise InvalidInput(
             "not-labels",
-            "{name} has labels of type {type}: expected integers from 0 on, or -1 for unknown",
+            "{name} has labels of type {type}: expected integers from 0 on, or -1 for unknown"
+            "{hint}",
             name=name,
             type=labels.dtype,
+            hint=HINTS_FOR_LABELS.get(type(labels.ravel()[:1].tolist()[0]), ""),
         )
     return labels.reshape(count).astype(np.int64)
 
@@ -305,8 +323,15 @@ def load_npz(
             names = archive.files
             inputs = _first(archive, "x", "images")
             labels = _first(archive, "y", "labels")
-            names_of_classes = _first(archive, "names")
+            names_of_classes = _first(archive, "names", "class_names")
     except _DAMAGED as error:
+        if "Object arrays" in str(error):
+            raise InvalidInput(
+                "objects-in-npz",
+                "{path} holds Python objects, which could run code when they are read: save "
+                "inputs and labels as numbers, and names as text, as in names.astype(str)",
+                path=path,
+            ) from None
         raise InvalidInput(
             "damaged-npz",
             "{path} is damaged, or no .npz file of plain arrays: {reason}",
@@ -370,9 +395,6 @@ def outside(x: Any, *, name: str) -> bool:
         "units of these values"
     )
     if np.all(values == np.floor(values), where=finite):
-        message += (
-            ". All are whole numbers: if they number tokens or categories, a distance between them "
-            "means nothing, and no l1 or l2 radius is about replaced ones; smooth their embeddings"
-        )
+        message += f". All are whole numbers: {_TOKENS}"
     warn(message)
     return True

@@ -21,6 +21,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._user_errors import user_errors
 from smoothcert.data.base import (
     ALL_INPUTS,
+    HINTS_FOR_LABELS,
     ArrayDataset,
     Dataset,
     first_readable,
@@ -220,6 +221,8 @@ def _split_mapping(row: Mapping[Any, Any], where: str) -> tuple[Any, Any]:
 
 def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
+    if hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
+        labels = labels.to_numpy()  # a DataFrame goes over its columns
     if not hasattr(labels, "__len__") or isinstance(labels, (Mapping, Set)):
         raise _unexpected(f"{type(labels).__name__} as labels")
     _check.unmasked("labels", labels)
@@ -265,8 +268,12 @@ def _as_label(label: Any, index: int) -> int:
     if len(values) != 1:
         raise InvalidInput(
             "not-one-label",
-            "the label of input {id} must be the number of its class, got {count} values",
+            "the label of input {id} must be the number of its class, got {count} values: masks, "
+            "and several classes for one input, are not supported; of one-hot labels, give "
+            "labels.argmax(1)",
             id=index,
             count=len(values),
         )
-    return _check.whole(f"the label of input {index}", values[0], least=NO_CLASS)
+    name = f"the label of input {index}"
+    hint = HINTS_FOR_LABELS.get(type(values[0]), "")
+    return _check.whole(name, values[0], least=NO_CLASS, hint=hint)

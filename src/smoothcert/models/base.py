@@ -412,7 +412,8 @@ def _only_logits(output: Any, classes: int | None) -> Any:
     elif isinstance(output, Mapping):
         entries = dict(output)
     named = entries.get("logits", getattr(output, "logits", None))
-    if named is not None:
+    has_boxes = any("boxes" in str(key) for key in entries)
+    if named is not None and not has_boxes:
         return named
     arrays = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
     fitting = [array for array in arrays if array.ndim == 2 and classes in (None, array.shape[1])]
@@ -420,6 +421,10 @@ def _only_logits(output: Any, classes: int | None) -> Any:
         if len(candidates) == 1:
             return candidates[0]
     _refuse_other_tasks(output)
+    if has_boxes:
+        raise other_task("boxes", "detection")
+    if arrays and all(array.ndim == 4 and array.shape[1] > 1 for array in arrays):
+        raise other_task("maps of classes", "segmentation")
     raise InvalidInput(
         "no-logits",
         "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
@@ -441,6 +446,12 @@ def _refuse_other_tasks(output: Any) -> None:
             "the model returns names of classes with scores, as a pipeline does: give its network "
             "by name, as in {example}, which also normalises",
             example="hf:NAME",
+        )
+    if isinstance(output, np.ndarray) and output.dtype.kind in "OSU":
+        raise InvalidInput(
+            "names-of-classes",
+            "the model returns names of classes: return their numbers, or probabilities, as "
+            "predict_proba of scikit-learn does",
         )
     if isinstance(first, str):
         raise other_task("text", "text")

@@ -28,6 +28,8 @@ _STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", 
 """Entries under which a file may hold the weights."""
 _PYTHON_OBJECT = re.compile(r"\bGLOBAL (\S+)")  # in the error of torch
 _SHOWN_KEYS = 3
+_MOST_CLASSES = 10**6
+"""A file that states more is damaged."""
 _FACTORIES = {
     "torchvision": ("from torchvision import models", "models.{name}()"),
     "timm": ("import timm", 'timm.create_model("{name}")'),
@@ -182,7 +184,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         path=path,
         state=content,
         architecture=_find(metadata, str, "architecture", "arch"),
-        classes=_find(metadata, lambda value: int(_finite(value)), "classes"),
+        classes=_find(metadata, _classes, "classes"),
         sigma=_find(metadata, _finite, "sigma", "noise_sd"),
         noise=_find(metadata, _noise, "noise"),
         method=method,
@@ -286,6 +288,13 @@ def _finite(value: Any) -> float:
     if not isfinite(number):
         raise ValueError
     return number
+
+
+def _classes(value: Any) -> int:
+    classes = int(_finite(value))
+    if not 2 <= classes <= _MOST_CLASSES:
+        raise ValueError
+    return classes
 
 
 def _noise(text: str) -> Noise:

@@ -292,12 +292,20 @@ def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) ->
     if not callable(made):
         raise InvalidInput(
             "returned-no-model",
-            "{name} returned a {kind}: expected a torch module or a function",
+            "{name} returned a {kind}: expected a torch module or a function{hint}",
             name=name,
             kind=kind,
+            hint=hint_for(made),
         )
     stated = classes or getattr(made, "classes", None)
     return Classifier(module=made, classes=stated if isinstance(stated, int) else 0, name=name)
+
+
+def hint_for(model: object) -> str:
+    """What to give instead of a model of scikit-learn, and of libraries like it."""
+    if not hasattr(model, "predict_proba"):
+        return ""
+    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
 
 
 def make(spec: str, what: str = "model") -> tuple[str, Any]:

@@ -130,11 +130,6 @@ class Splitting(OwnDraw, LipschitzNoise):
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
-        if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
-            return Noise.trade_off(self, radius, b)
-        return super().trade_off(radius, b)
-
     @property
     def drawing_error(self) -> float:
         return 0.0 if self.levels else super().drawing_error

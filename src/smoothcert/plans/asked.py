@@ -118,7 +118,10 @@ def answers(
         certificates: The inputs with their votes.
         classes: The number of classes.
     """
-    asked = question.plan(plan).for_noise(noise)
+    asked = question.plan(plan)
+    if isinstance(asked, DecidingPlan):
+        # A radius that no votes can prove, where there are smaller ones, is just not proved.
+        replace(asked, radii=asked.radii[:1]).for_noise(noise)
     path = _path(question.levels, plan, certificates, classes)
     first_look = 0
     if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):

@@ -187,29 +187,6 @@ Votes = Look | ManyVotes
 _NO_VOTES = Look(0, {})
 
 
-class Rivals(NamedTuple):
-    """Votes for groups of other classes: `RIVALS` that the first look finds strongest, and all
-    others together.
-    """
-
-    strongest: Numbers = None
-    """The classes that are counted one by one; None before the first look."""
-    pilot: Numbers = None
-    """Votes for each group in the pilot, right after it."""
-    votes: Numbers = None
-    """Votes for each group among the samples that count; None before the first of them."""
-
-    def add(self, votes: Votes, chosen: Numbers, *, pilot: bool) -> Rivals:
-        """The groups after one more look; `pilot` says whether its votes only plan."""
-        strongest = self.strongest
-        if strongest is None:
-            strongest = votes.strongest_beside(chosen)
-        groups = votes.in_groups(chosen, strongest)
-        if pilot:
-            return Rivals(strongest, groups, None)
-        return Rivals(strongest, None, groups if self.votes is None else self.votes + groups)
-
-
 class Tally(NamedTuple):
     """The class of each input and the votes for it: numbers for one input, arrays for many.
 
@@ -232,8 +209,8 @@ class Tally(NamedTuple):
     """Votes for the class among the `drawn` samples."""
     drawn: Numbers = 0
     """Samples that count."""
-    rivals: Rivals | None = None
-    """Votes for other classes; None for a plan that does not need them."""
+    first: Any = None
+    """All votes of the first look; None before it."""
     every: Any = None
     """Votes for every class among the samples that count; None for a plan that does not need
     them."""
@@ -248,7 +225,7 @@ class Tally(NamedTuple):
             rule: The plan. Its `pilot` samples do not count.
             noise: The smoothing noise.
             chosen: The class, if it is fixed in advance.
-            rivals: Whether to count the votes for other classes.
+            rivals: Whether to keep the votes for other classes.
         """
         if not (rule.pilot or rule.known_labels or noise.outcomes):
             raise InvalidInput(
@@ -258,22 +235,17 @@ class Tally(NamedTuple):
                 "`known_labels=True`",
                 plan=rule,
             )
-        every = _NO_VOTES if rule.top > 1 else None
-        return cls(
-            noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None, every=every
-        )
+        every = _NO_VOTES if rivals or rule.top > 1 else None
+        return cls(noise, rule.pilot, chosen=chosen, every=every)
 
     def add(self, votes: Votes) -> Tally:
         """The tally after one more look."""
         chosen = self.chosen
         if chosen is None and self.look == 0:
             chosen = votes.top
-        in_pilot = self.look == 0 and self.pilot > 0
-        rivals = self.rivals
-        if rivals is not None:
-            rivals = rivals.add(votes, chosen, pilot=in_pilot)
-        after = self._replace(look=self.look + 1, chosen=chosen, rivals=rivals)
-        if in_pilot:
+        first = votes if self.first is None else self.first
+        after = self._replace(look=self.look + 1, chosen=chosen, first=first)
+        if self.look == 0 and self.pilot:
             return after._replace(pilot_count=votes.of(chosen))
         count = self.count + votes.of(chosen)
         every = self.every
@@ -281,6 +253,15 @@ class Tally(NamedTuple):
             every = votes if every is _NO_VOTES else every + votes
         drawn = self.drawn + votes.samples
         return after._replace(pilot_count=0, count=count, drawn=drawn, every=every)
+
+    def in_groups(self, votes: Votes) -> Counts:
+        """Votes for each of the `RIVALS` that the first look finds strongest, and for all other
+        classes together.
+
+        Args:
+            votes: Those of the first look, or of every sample that counts.
+        """
+        return votes.in_groups(self.chosen, self.first.strongest_beside(self.chosen))
 
     @property
     def without_class(self) -> bool:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
+from smoothcert.runs.logs import slack
 from smoothcert.runs.results import Results, question_in_words, same_inputs
+from smoothcert.statistics.bounds import lower_bound
+from smoothcert.statistics.metrics import round_down
 
 _SETTINGS = ("ceiling", "alpha", "bound", "norm")
 _PAGE = "the page 'comparable' of the documentation says which numbers compare"
@@ -20,6 +26,7 @@ def not_comparable(runs: Sequence[Results]) -> list[str]:
     settings = [_settings(run) for run in runs]
     differing = [_other_inputs(runs)]
     differing += [_differing(name, [one.get(name) for one in settings]) for name in _SETTINGS]
+    differing.append(_other_logs(runs))
     listed = ", ".join(filter(None, differing))
     noises = [run.noise.short for run in runs if run.noise is not None]
     clauses = [
@@ -39,6 +46,26 @@ def _other_inputs(runs: Sequence[Results]) -> str:
     if all(same_inputs(run, runs[0]) for run in runs):
         return ""
     return f"inputs ({', '.join(_different(f'{len(run):,}' for run in runs))})"
+
+
+def _other_logs(runs: Sequence[Results]) -> str:
+    """Logs with radii that no run beside them can prove: of other noise, samples or alpha."""
+    proved = [_most(run.certified_by, run.noise) for run in runs if run.certified_by is not None]
+    if not proved:
+        return ""
+    logs = [run for run in runs if run.plan is None]
+    others = [log.name for log in logs if (log.radius - slack(log)).max() > max(proved)]
+    if not others:
+        return ""
+    named = ", ".join(others)
+    return f"noise, samples or alpha (radii of {named} are above {round_down(max(proved))})"
+
+
+def _most(plan: Plan, noise: Noise | None) -> float:
+    """The largest radius that the samples of a plan can prove with the votes of the class alone."""
+    if noise is None or not plan.samples or not plan.alpha:
+        return inf
+    return float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
 
 
 def _settings(run: Results) -> dict[str, str]:

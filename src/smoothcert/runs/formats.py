@@ -149,14 +149,9 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
         results: Runs and other results, or their folders and files; a dictionary gives them names.
             Equal names get the names of their folders.
     """
-    sources: list[Any] = [results]
-    if isinstance(results, Mapping):
-        sources = [replace(read_results(r), name=name) for name, r in results.items()]
-    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
-        sources = list(results)
-    if not sources:
+    opened = distinct_names(_opened(results))
+    if not opened:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -168,6 +163,14 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
     if empty:
         warn("no-certificates", "left out, without certificates yet: {names}", names=empty)
     return filled
+
+
+def _opened(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
+    if isinstance(results, Mapping):
+        return [replace(read_results(r), name=name) for name, r in results.items()]
+    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+        return [read_results(r) for r in results]
+    return [read_results(results)]
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
@@ -205,6 +208,22 @@ def write_results(
         radii: The radii of the rows for sok and card. Default: those that a table shows.
     """
     format = format_of(path, format)
+    _check_format(results, format, radii)
+    content = _content(results, format, radii)
+    if path is None:
+        return content
+    reads = [] if results.path is None else [results.path, beside(results.path)]
+    written = {Path(path): content}
+    if format == "csv":
+        check_output(beside(path), reads=reads)  # before any file is written
+        written[beside(path)] = json.dumps(_settings(results), indent=1).encode()
+    for file, content_of_file in written.items():
+        write_output(file, content_of_file, reads=reads)
+    return content
+
+
+def _check_format(results: Results, format: str, radii: Sequence[float] | None) -> None:
+    """Refuse a format that cannot hold what the user wants to write, or warn about it."""
     if radii is not None and format not in _AT_RADII:
         raise InvalidInput(
             "radii-for-other-format",
@@ -227,17 +246,6 @@ def write_results(
             format=format,
             question=question_in_words(results),
         )
-    content = _content(results, format, radii)
-    if path is None:
-        return content
-    reads = [] if results.path is None else [results.path, beside(results.path)]
-    if format != "csv":
-        write_output(path, content, reads=reads)
-        return content
-    check_output(beside(path), reads=reads)
-    write_output(path, content, reads=reads)
-    write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
-    return content
 
 
 def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -126,31 +126,32 @@ def _check_missing(runs: Sequence[Run]) -> None:
 
 def _merged(runs: Sequence[Run]) -> Manifest:
     """The manifest of the merged run."""
-    manifests = [run.manifest for run in runs]
-    first = manifests[0]
-    started = _known([m.started for m in manifests])
-    finished = _known([m.finished for m in manifests])
-    values = np.array(_known([m.values for m in manifests]))
-    return replace(
-        first,
-        ids=_union([m.ids for m in manifests]),
-        forwarded=sum(m.forwarded for m in manifests),
-        started=min(started, default=None),
-        finished=max(finished, default=None),
-        circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
-        shard=None,
-        values=(float(values.min()), float(values.max())) if len(values) else None,
-        until_clear=any(m.until_clear for m in manifests),
-        unreadable=_union([m.unreadable for m in manifests]),
-        copies=_union([m.copies for m in manifests]),
-        questions=[],
-    )
-
-
-def _known(entries: list[Any]) -> list[Any]:
-    """The entries of all runs; none if one run lacks it."""
-    return [] if None in entries else entries
+    first = runs[0].manifest
+    merged: dict[str, Any] = {}
+    for entry, merge_entries in _MERGED.items():
+        entries = [getattr(run.manifest, entry) for run in runs]
+        merged[entry] = None if None in entries else merge_entries(entries)
+    circumstances = {**first.circumstances, "merged from": [str(run.path) for run in runs]}
+    return replace(first, **merged, circumstances=circumstances, shard=None, questions=[])
 
 
 def _union(parts: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(sorted(set(chain(*parts))))
+
+
+def _range(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    values = list(chain(*ranges))
+    return min(values), max(values)
+
+
+_MERGED: dict[str, Callable[[list[Any]], Any]] = {
+    "ids": _union,
+    "forwarded": sum,
+    "started": min,
+    "finished": max,
+    "values": _range,
+    "until_clear": any,
+    "unreadable": _union,
+    "copies": _union,
+}
+"""How entries of the runs become one entry. It is None if a run lacks it."""

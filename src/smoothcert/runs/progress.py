@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -389,24 +389,24 @@ class Several(Progress):
             member.begin(run, total=total)
 
     def say(self, message: str) -> None:
-        self._call_each(lambda member: member.say(message))
+        self._call_each("say", message)
 
     def start(self) -> None:
-        self._call_each(lambda member: member.start())
+        self._call_each("start")
 
     def update(self, certificate: Certificate, status: Status) -> None:
-        self._call_each(lambda member: member.update(certificate, status))
+        self._call_each("update", certificate, status)
 
     def close(self) -> None:
-        self._call_each(lambda member: member.close())
+        self._call_each("close")
 
     def end(self, run: Run) -> None:
-        self._call_each(lambda member: member.end(run))
+        self._call_each("end", run)
 
-    def _call_each(self, call: Callable[[Progress], None]) -> None:
+    def _call_each(self, method: str, *arguments: Any) -> None:
         for member in list(self._members):
             try:
-                call(member)
+                getattr(member, method)(*arguments)
             except Exception as error:
                 if not isinstance(member, Tracker):
                     raise

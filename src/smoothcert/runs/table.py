@@ -265,7 +265,7 @@ def table(
         radii: The radii of the columns with certified accuracy. Default: those that the plans
             decide, or steps up to the largest one.
         columns: The columns to show after the name, as in ["acr", "ca"]; see `COLUMNS`.
-        caption: What is written above the table.
+        caption: What is written above the table. One with a formula or a command is LaTeX already.
     """
     if columns is not None:
         columns = tuple(_check.one_of("each column", key, COLUMNS) for key in columns)

@@ -89,6 +89,7 @@ def latex(titles: list[str], cells: list[list[str]], legend: list[str], caption:
         r"\end{tabular}",
     ]
     if caption is not None:
-        inside = rf"\caption{{{caption.translate(_TEX)}}}"
-        lines = [r"\begin{table}", r"\centering", inside, *lines, r"\end{table}"]
+        is_latex = "\\" in caption or "$" in caption
+        inside = caption if is_latex else caption.translate(_TEX)
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{inside}}}", *lines, r"\end{table}"]
     return "\n".join([*(f"% {line}" for line in legend), *lines])

@@ -38,10 +38,10 @@ from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
-from smoothcert.models.load import as_classifier
+from smoothcert.models.load import as_classifier, hint_for
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
-from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
@@ -95,7 +95,7 @@ class Subject(Settings):
                 "before",
                 weights=self.weights,
             )
-        noise = _noise_of(self.noise, self.sigma)
+        noise = noise_of(self.noise, self.sigma)
         seed = check_seed(_check.whole("seed", self.seed))
         classes = self.classes
         if classes is not None:
@@ -134,7 +134,7 @@ class Subject(Settings):
                 "not-a-model",
                 "model must be a name, a module or a function, got {kind}{hint}",
                 kind=type(model).__name__,
-                hint=_hint_for(model),
+                hint=hint_for(model),
             )
         check_weights(model)
         return model
@@ -534,28 +534,3 @@ def _local_noises(local: str, shape: Shape) -> Tensor:
 
 # Users call `Smoothed`. Python names this in its error about an unknown argument.
 Subject.__init__.__qualname__ = "Smoothed"
-
-
-def _hint_for(model: object) -> str:
-    """What to give instead of a model of scikit-learn, and of libraries like it."""
-    if not hasattr(model, "predict_proba"):
-        return ""
-    return ": give lambda x: model.predict_proba(x.cpu().numpy())"
-
-
-def _noise_of(noise: Noise | None, sigma: float | None) -> Noise:
-    """The noise that the caller asks for, before the device is known."""
-    if (noise is None) == (sigma is None):
-        raise InvalidInput(
-            "noise-or-sigma",
-            "give either `sigma` or `noise`, as in Gaussian(0.5)",
-        )
-    if sigma is not None:
-        return Gaussian(sigma)
-    if not isinstance(noise, Noise):
-        raise InvalidInput(
-            "not-a-noise",
-            "noise must be a noise such as Gaussian(0.5), got {noise!r}",
-            noise=noise,
-        )
-    return noise

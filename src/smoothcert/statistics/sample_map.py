@@ -75,14 +75,18 @@ class SampleMap:
         )
         largest = float(self.radius(self.samples, 1.0))
         if self.kind == "absolute" and self.decline >= largest:
+            advice = "use a smaller decline"
+            if largest <= 0:
+                advice = "use more samples, or another noise"
             raise InvalidInput(
                 "decline-too-large",
                 "decline {decline:g} gives up every radius: {samples} samples prove at most "
-                "{largest:.4f} under {noise}; use a smaller decline",
+                "{largest:.4f} under {noise}; {advice}",
                 decline=self.decline,
                 samples=self.samples,
                 largest=largest,
                 noise=self.noise,
+                advice=advice,
             )
 
     def __call__(self, p: ArrayLike) -> Counts:

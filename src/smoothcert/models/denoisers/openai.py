@@ -23,7 +23,7 @@ from torch import Size, Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, first_line
 from smoothcert.models.checkpoint import read_checkpoint
 from smoothcert.models.denoisers.diffusion import DiffusionDenoiser
 
@@ -60,6 +60,11 @@ class Preset:
         _check.one_of("schedule", self.schedule, tuple(_SCHEDULES))
         for name, least in (("heads", 0), ("head_channels", 0), ("steps", 2)):
             _check.whole(name, getattr(self, name), least=least)
+        _check.one_of("rescaled", self.rescaled, (0, 1))
+        if not (self.heads or self.head_channels):
+            raise InvalidInput(
+                "no-heads", "attention needs heads or head_channels above 0, got neither"
+            )
 
 
 def _linear_betas(steps: int) -> Tensor:
@@ -94,7 +99,17 @@ def load(name: str) -> DiffusionDenoiser:
     checkpoint = read_checkpoint(Path(file))
     shapes = {key: value.shape for key, value in checkpoint.state.items()}
     preset = _preset(name, settings, shapes)
-    network = OpenAIUNet(shapes, preset, file)
+    try:
+        network = OpenAIUNet(shapes, preset, file)
+    except InvalidInput:
+        raise
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:  # such as no dimensions
+        raise InvalidInput(
+            "shapes-do-not-fit",
+            "{file}: the shapes of its tensors make no such network: {why}",
+            file=file,
+            why=first_line(error),
+        ) from None
     checkpoint.load_into(network, name="this kind of network")
     kept = torch.cumprod(1 - _SCHEDULES[preset.schedule](preset.steps), 0)
     return DiffusionDenoiser(network.float(), kept)
