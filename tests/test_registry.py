@@ -11,7 +11,14 @@ from tests.refusals import refused
 from tests.users_code import forget
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, certify
-from smoothcert._registry import check_recordable, check_settings, describe, differences, restore
+from smoothcert._registry import (
+    by_name,
+    check_recordable,
+    check_settings,
+    describe,
+    differences,
+    restore,
+)
 from smoothcert._user_errors import import_users_module
 from smoothcert.plans import Rule
 
@@ -236,6 +243,13 @@ def test_what_could_not_be_read_again_is_refused_before_anything_is_written(
 
 
 # --- modules that the user names
+
+
+def test_no_class_of_the_user_hides_behind_the_name_of_a_built_in_one(own):
+    assert by_name([("fixed", Fixed), ("halves", own.Halves)])["halves"] is own.Halves
+    for classes in ([Fixed, own.Halves], [own.Halves, Fixed]):
+        with refused("name-taken", kind="Halves", name="fixed"):
+            by_name(("fixed", cls) for cls in classes)
 
 
 @pytest.mark.parametrize("kind", ["file", "module"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from smoothcert import _check
-from smoothcert._registry import class_named, named_by_user
+from smoothcert._registry import class_named, named_subclasses
 from smoothcert._settings import PlanSettings
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.plans import METHODS, AtRadii, Combined, InputSpecific, Plan, Price
@@ -41,7 +41,7 @@ def plan_from(settings: PlanSettings, *, budget: bool = False) -> Plan:
     if settings.protocol is not None:
         settings = _of_protocol(settings, budget=budget)
     method = settings.method or _default_method(settings, budget=budget)
-    plans = named_by_user(Plan) | METHODS
+    plans = named_subclasses(Plan, METHODS)
     option = either("method", "--method")
     chosen = {name: class_named(option, name, plans) for name in method.split(",")}
     known = {name for cls in chosen.values() for name in _parameters_of(cls)}

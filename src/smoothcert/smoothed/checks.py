@@ -30,7 +30,9 @@ _ORDERS = {"l1": 1.0, "linf": inf}
 """Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a
 brightness), so it is measured in l2 if the radius is about such a change."""
 _SAME_SIGMA = 1e-6
+_FEWEST_ROWS = 20
 _COMPARED_ROWS = 100
+"""Rows of a table that are compared. Fewer do not tell how much a column varies."""
 _MOST_UNEVEN = 20
 """How many times as much one column of a table may vary as another one, before we warn."""
 
@@ -89,10 +91,10 @@ def _channels_hint(expected: Shape, shape: Shape) -> str:
     return f": {given} changes that inside of the classifier, and radii stay about the given input"
 
 
-def _size(shape: Shape) -> str:
+def _size(shape: Shape) -> int | str:
     """Height and width, as the setting `resize` takes them."""
     height, width = shape[-2:]
-    return str(height) if height == width else f"{height}x{width}"
+    return height if height == width else f"{height}x{width}"
 
 
 def check_values_of_input(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
@@ -217,7 +219,7 @@ def warn_about_columns(dataset: Dataset, ids: Sequence[int], shape: Shape) -> bo
     for place in evenly(len(ids), _COMPARED_ROWS) if len(shape) == 1 else ():
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             rows.append(dataset[ids[place]][0])
-    if len(rows) < 2 or any(tuple(x.shape) != shape for x in rows):
+    if len(rows) < _FEWEST_ROWS or any(tuple(x.shape) != shape for x in rows):
         return False
     table = torch.stack(rows).double()
     spread = table.std(0)
