@@ -256,6 +256,31 @@ def class_named(option: str, name: str, classes: Mapping[str, Any]) -> Any:
     return cls
 
 
+def from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -> Any:
+    """An object that a text describes by a name and numbers, as in gaussian:0.5.
+
+    Args:
+        option: The option that has the text.
+        text: The text.
+        classes: The classes by name.
+        *given: Arguments that stand before the numbers.
+    """
+    name, _, numbers = text.partition(":")
+    kind = class_named(option, name, classes)
+    try:
+        return kind(*given, *map(float, filter(None, numbers.split(","))))
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            "unfit-numbers",
+            "{option} {text}: write the numbers that {name} takes after a colon, as in {name}:0.5",
+            option=option,
+            text=text,
+            name=name,
+        ) from None
+
+
 def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
     if (module, name) in _REGISTERED:
         return _REGISTERED[module, name]

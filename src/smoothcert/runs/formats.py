@@ -151,14 +151,9 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
         results: Runs and other results, or their folders and files; a dictionary gives them names.
             Equal names get the names of their folders.
     """
-    sources: list[Any] = [results]
-    if isinstance(results, Mapping):
-        sources = [replace(read_results(r), name=name) for name, r in results.items()]
-    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
-        sources = list(results)
-    if not sources:
+    opened = distinct_names(_opened(results))
+    if not opened:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -170,6 +165,14 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
     if empty:
         warn("no-certificates", "left out, without certificates yet: {names}", names=empty)
     return filled
+
+
+def _opened(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
+    if isinstance(results, Mapping):
+        return [replace(read_results(r), name=name) for name, r in results.items()]
+    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+        return [read_results(r) for r in results]
+    return [read_results(results)]
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:

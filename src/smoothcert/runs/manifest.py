@@ -368,11 +368,15 @@ def _has_type(value: Any, hint: Any) -> bool:
     if kind is Mapping:
         return isinstance(value, Mapping) and _has_types(list(value.values()), list, parts[1:])
     if is_typeddict(hint):
-        types = get_type_hints(hint)
-        if not isinstance(value, Mapping) or value.keys() != types.keys():
-            return False
-        return _has_types([value[key] for key in types], tuple, tuple(types.values()))
+        return isinstance(value, Mapping) and _has_entries(value, get_type_hints(hint))
     return _is_plain(value, hint)
+
+
+def _has_entries(values: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
+    """Whether a dictionary has these entries and no others."""
+    return values.keys() == types.keys() and all(
+        _has_type(values[key], types[key]) for key in types
+    )
 
 
 def _has_types(values: Sequence[Any], kind: Any, parts: Sequence[Any]) -> bool:

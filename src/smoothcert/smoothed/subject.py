@@ -41,9 +41,8 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier, hint_for
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
-from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
-from smoothcert.noises.gaussian import noise_of
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
 from smoothcert.plans.votes import Answer
