@@ -103,25 +103,30 @@ class Checkpoint:
                 model=name,
                 problems=", ".join(problems),
                 stated=f"; the file is for {self.architecture}" if self.architecture else "",
-                factory=_factory(name, changed=_changed_layer(wanted, given)),
+                factory=_factory(name, wanted, given),
             )
         with torch.no_grad():
             for key, value in weights.items():
                 target[key].copy_(value)
 
 
-def _factory(name: str, *, changed: str) -> str:
+def _factory(name: str, wanted: Shapes, given: Shapes) -> str:
     """How to write a function for a network that was changed after it was made."""
     source, _, network = name.partition(":")
     if source not in _FACTORIES:
         return ""
     module, call = _FACTORIES[source]
+    layer = _changed_layer(wanted, given)
+    changed = re.sub(r"\.(\d+)", r"[\1]", layer)  # as Python writes it: `classifier[6]`
+    shapes = [shape for key, shape in given.items() if key.startswith(f"{layer}.")]
+    matrices = [shape for shape in shapes if len(shape) == 2]
+    outputs, inputs = matrices[-1] if matrices else (10, 512)
     return (
         f". If the network was changed for training, give {setting('model', 'own.py:model')} with "
         "a file own.py, and write into it what training had:\n\n"
         f"{module}\nfrom torch import nn\nfrom torchvision.transforms import Normalize\n\n"
         f"def model():\n    network = {call.format(name=network)}\n"
-        f"    network.{changed} = nn.Linear(512, 10)  # your layers\n"
+        f"    network.{changed} = nn.Linear({inputs}, {outputs})  # your layers\n"
         "    normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])"
         "  # ImageNet's, or yours\n"
         "    return nn.Sequential(normalize, network)\n"
@@ -134,9 +139,9 @@ def shapes_of(state: Mapping[str, Tensor]) -> Shapes:
 
 
 def _changed_layer(wanted: Shapes, given: Shapes) -> str:
-    """The first layer that differs, as Python writes it: `classifier[6]`."""
+    """The first layer that differs, as in "classifier.6"."""
     first = next(key for key in (*wanted, *given) if wanted.get(key) != given.get(key))
-    return re.sub(r"\.(\d+)", r"[\1]", first.rpartition(".")[0] or first)
+    return first.rpartition(".")[0] or first
 
 
 def _misfits(wanted: Shapes, given: Shapes) -> list[str]:
