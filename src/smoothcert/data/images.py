@@ -103,7 +103,6 @@ class ImageFolder(PictureDataset):
     ) -> None:
         self.name = name
         self.folder = _part(place, train=train)
-        self.class_names: tuple[str, ...] | None = None
         self._prepare = prepare
         self._other_classes: tuple[str, ...] | None = None
         """The classes of the training part, if they are others than those of this part."""

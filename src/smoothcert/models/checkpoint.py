@@ -99,25 +99,29 @@ class Checkpoint:
                 model=name,
                 problems=", ".join(problems),
                 stated=f"; the file is for {self.architecture}" if self.architecture else "",
-                factory=_factory(name, changed=_changed_layer(target, weights)),
+                factory=_factory(name, target, weights),
             )
         with torch.no_grad():
             for key, value in weights.items():
                 target[key].copy_(value)
 
 
-def _factory(name: str, *, changed: str) -> str:
+def _factory(name: str, target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """How to write a function for a network that was changed after it was made."""
     source, _, network = name.partition(":")
     if source not in _FACTORIES:
         return ""
     module, call = _FACTORIES[source]
+    layer = _changed_layer(target, weights)
+    changed = re.sub(r"\.(\d+)", r"[\1]", layer)  # as Python writes it: `classifier[6]`
+    matrices = [w for key, w in weights.items() if key.startswith(f"{layer}.") and w.ndim == 2]
+    outputs, inputs = matrices[-1].shape if matrices else (10, 512)
     return (
         f". If the network was changed for training, give {setting('model', 'own.py:model')} with "
         "a file own.py, and write into it what training had:\n\n"
         f"{module}\nfrom torch import nn\nfrom torchvision.transforms import Normalize\n\n"
         f"def model():\n    network = {call.format(name=network)}\n"
-        f"    network.{changed} = nn.Linear(512, 10)  # your layers\n"
+        f"    network.{changed} = nn.Linear({inputs}, {outputs})  # your layers\n"
         "    normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])"
         "  # ImageNet's, or yours\n"
         "    return nn.Sequential(normalize, network)\n"
@@ -125,14 +129,14 @@ def _factory(name: str, *, changed: str) -> str:
 
 
 def _changed_layer(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """The first layer that differs, as Python writes it: `classifier[6]`."""
+    """The first layer that differs, as in "classifier.6"."""
     differing = (
         key
         for key in (*target, *weights)
         if key not in target or key not in weights or target[key].shape != weights[key].shape
     )
     first = next(differing)
-    return re.sub(r"\.(\d+)", r"[\1]", first.rpartition(".")[0] or first)
+    return first.rpartition(".")[0] or first
 
 
 def _misfits(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:

@@ -292,15 +292,13 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    if "noise" in settings or "sigma" in settings:
+    if not settings.keys().isdisjoint(("noise", "sigma")):
         raise InvalidInput(
             "noise-of-probe",
             "a probe chooses the noise itself: give `sigmas`",
         )
     _check.names("probe", settings, ("sigmas", "radii", *NAMES))
-    front = settings.pop("denoiser", None)
-    if front is not None:
-        front = load_denoiser(front, stochastic=settings.get("stochastic", False))
+    front = _denoiser(settings)
     deviations = _sigmas(sigmas, front)
     copies = _check.whole("copies", copies, least=1)
     samples = _check.whole("samples", samples, least=1)
@@ -311,10 +309,10 @@ def probe(
         radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data, labels)
     limit = _check.whole("limit", limit, least=1)
-    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     if ids is None and skip is None:
         # From all parts of the data, which may be sorted by class.
-        chosen = evenly(len(dataset), limit).tolist()
+        ids = evenly(len(dataset), limit).tolist()
+    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
     def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
@@ -345,6 +343,14 @@ def probe(
         unscaled=warn_about_columns(dataset, chosen, subject.shape),
         labels_are_positions=getattr(dataset, "labels_are_positions", False),
     )
+
+
+def _denoiser(settings: dict[str, Any]) -> Denoiser | None:
+    """The denoiser that the settings name, which is loaded once for all sigmas."""
+    denoiser = settings.pop("denoiser", None)
+    if denoiser is None:
+        return None
+    return load_denoiser(denoiser, stochastic=settings.get("stochastic", False))
 
 
 def _sigmas(sigmas: Sequence[float] | None, denoiser: Denoiser | None) -> list[float]:
