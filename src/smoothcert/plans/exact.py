@@ -84,16 +84,17 @@ class Exact(Plan):
             return Proof()
         drawn = np.maximum(state.drawn, 1)
         lower = np.asarray(state.count) / drawn
+        every = state.in_array(state.every)
         if self.top > 1:
-            rivals = state.every.largest_beside(state.chosen, self.top) / drawn[..., None]
+            rivals = every.largest_beside(state.chosen, self.top) / drawn[..., None]
             radius = top_k_radius(state.noise, lower, rivals)
             return Proof(
                 state.chosen, radius[()], lower[()], count=state.count, counted=state.drawn
             )
-        votes = state.every.largest_beside(state.chosen, 1)[..., 0]
+        votes = every.largest_beside(state.chosen, 1)[..., 0]
         if state.noise.breaks_ties:
             # The class with the smaller number wins a tie; class 0 takes part without a vote, too.
-            strongest = np.asarray(state.every.strongest_beside(state.chosen), int)
+            strongest = every.strongest_beside(state.chosen)
             rival = np.maximum(strongest[..., 0], 0) if strongest.size else 0
             votes = votes + (rival < np.asarray(state.chosen))
         return Proof.from_bounds(state, lower[()], (votes / drawn)[()])

@@ -253,7 +253,8 @@ class TwoStagePlan(Plan):
         """The radius within which the class stays among the `top` most probable ones."""
         if state.chosen is None or not np.any(state.drawn):
             return Proof()
-        rivals = self._upper_of_each(state, state.every.largest_beside(state.chosen, self.top))
+        votes = state.in_array(state.every).largest_beside(state.chosen, self.top)
+        rivals = self._upper_of_each(state, votes)
         radius = top_k_radius(state.noise, lower, rivals)
         radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
         return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)

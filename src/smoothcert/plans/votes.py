@@ -1,8 +1,8 @@
 """The votes of one look, their tally, and whether recorded votes and answers are still the same.
 
-The votes of a look are a dictionary by class for one input, and arrays for many. A plan asks both
-the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)`, `in_groups(chosen, rivals)` and
-`largest_beside(chosen, most)`.
+The votes of a look are a dictionary by class for one input (`Look`), and arrays for many
+(`ManyVotes`). A plan asks both the same questions: `of(chosen)` and `top`. What it asks about other
+classes, it asks its `Tally`.
 """
 
 from __future__ import annotations
@@ -102,39 +102,19 @@ class Look:
         """The votes of both looks together."""
         return Look(self.samples + other.samples, dict(Counter(self.votes) + Counter(other.votes)))
 
-    def strongest_beside(self, chosen: int | None) -> tuple[int, ...]:
-        """The other classes with most votes, `RIVALS` of them at most.
+    def in_array(self, classes: int) -> ManyVotes:
+        """The votes as those of many inputs, of which there is one.
 
         Args:
-            chosen: The class that they are rivals of.
+            classes: The number of classes, above all that have votes.
         """
-        others = [c for c, count in self.votes.items() if count and c != chosen]
-        return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:RIVALS])
-
-    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> Counts:
-        """Votes for each rival, and for all other classes together.
-
-        Args:
-            chosen: The class that they are rivals of.
-            rivals: Rivals that are counted one by one.
-        """
-        alone = [self.votes.get(c, 0) for c in rivals] + [0] * (RIVALS - len(rivals))
-        pooled = sum(self.votes.values()) - self.of(chosen) - sum(alone)
-        return np.array([*alone, pooled])
-
-    def largest_beside(self, chosen: int | None, most: int) -> Counts:
-        """The most votes that other classes have, 0 where there are fewer classes.
-
-        Args:
-            chosen: The class that they are rivals of.
-            most: How many of them.
-        """
-        counts = sorted((n for c, n in self.votes.items() if c != chosen), reverse=True)
-        return np.array([*counts, *[0] * most][:most])
+        votes = np.zeros(classes, np.int64)
+        votes[list(self.votes)] = list(self.votes.values())
+        return ManyVotes(np.asarray(self.samples), votes)
 
 
 class ManyVotes:
-    """The votes of one look at many inputs; the same questions as to a `Look`.
+    """The votes of one look at many inputs.
 
     Args:
         samples: Samples of each input; 0 for an input that has enough.
@@ -155,27 +135,44 @@ class ManyVotes:
         return np.asarray(self.votes.argmax(axis=-1))
 
     def of(self, chosen: Numbers) -> Numbers:
-        return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
+        return np.take_along_axis(self.votes, np.asarray(chosen)[..., None], axis=-1)[..., 0]
 
-    def strongest_beside(self, chosen: Numbers) -> Numbers:
-        masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
-        order = np.argsort(-masked, axis=-1, kind="stable")[
-            ..., : min(RIVALS, masked.shape[-1] - 1)
-        ]
-        # As for one input, a class without a vote is not counted alone: -1 stands for it.
+    def __add__(self, other: ManyVotes) -> ManyVotes:
+        return ManyVotes(self.samples + other.samples, self.votes + other.votes)
+
+    def strongest_beside(self, chosen: Numbers) -> Counts:
+        """The other classes with most votes, `RIVALS` of them at most; -1 for a class without a
+        vote.
+
+        Args:
+            chosen: The class that they are rivals of.
+        """
+        is_chosen = np.arange(self.votes.shape[-1]) == np.asarray(chosen)[..., None]
+        masked = np.where(is_chosen, -1, self.votes)
+        most = min(RIVALS, masked.shape[-1] - 1)
+        order = np.argsort(-masked, axis=-1, kind="stable")[..., :most]
         return np.where(np.take_along_axis(masked, order, axis=-1) > 0, order, -1)
 
-    def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
+    def in_groups(self, chosen: Numbers, rivals: Counts) -> Counts:
+        """Votes for each rival, and for all other classes together.
+
+        Args:
+            chosen: The class that they are rivals of.
+            rivals: Rivals that are counted one by one.
+        """
         votes = np.take_along_axis(self.votes, np.maximum(rivals, 0), axis=-1)
         alone = np.where(rivals >= 0, votes, 0)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
         return np.concatenate([alone, missing, pooled], axis=-1)
 
-    def __add__(self, other: ManyVotes) -> ManyVotes:
-        return ManyVotes(self.samples + other.samples, self.votes + other.votes)
-
     def largest_beside(self, chosen: Numbers, most: int) -> Counts:
+        """The most votes that other classes have, 0 where there are fewer classes.
+
+        Args:
+            chosen: The class that they are rivals of.
+            most: How many of them.
+        """
         others = np.arange(self.votes.shape[-1]) != np.asarray(chosen)[..., None]
         missing = np.zeros((*self.votes.shape[:-1], most), np.int64)
         counts = np.concatenate([np.where(others, self.votes, 0), missing], axis=-1)
@@ -261,7 +258,18 @@ class Tally(NamedTuple):
         Args:
             votes: Those of the first look, or of every sample that counts.
         """
-        return votes.in_groups(self.chosen, self.first.strongest_beside(self.chosen))
+        strongest = self.in_array(self.first).strongest_beside(self.chosen)
+        return self.in_array(votes).in_groups(self.chosen, strongest)
+
+    def in_array(self, votes: Votes) -> ManyVotes:
+        """Votes as an array, which has a place for the class of one input.
+
+        Args:
+            votes: Those of the first look, or of every sample that counts.
+        """
+        if isinstance(votes, ManyVotes):
+            return votes
+        return votes.in_array(1 + max([self.chosen, *self.first.votes, *self.every.votes]))
 
     @property
     def without_class(self) -> bool:
