@@ -127,6 +127,8 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    if noise is None and plan is not None:
+        raise ValueError("it has a plan and no noise")
     claimed = meta.get("claimed")
     check_type(claimed, list[float] | None)
     return Results(
