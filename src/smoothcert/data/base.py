@@ -84,6 +84,10 @@ class NumpyDataset:
     fingerprint: Any
     """See `Dataset`."""
     labels: NDArray[np.int64]
+    labels_are_positions = False
+    """Whether labels are the positions of the names of folders, whose order may be another one than
+    that of a model.
+    """
 
     def stored(self, index: int) -> NDArray[Any]:
         """An input as it is stored: as bytes from 0 to 255, or as floats."""
