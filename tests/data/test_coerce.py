@@ -86,6 +86,7 @@ def test_a_missing_label_is_unknown():
 
 
 X, Y = torch.rand((4, 2), generator=torch.Generator().manual_seed(0)), torch.arange(4)
+MANY = torch.zeros(100, 2)  # drawn with replacement, some of them are left out
 
 
 class Stream(IterableDataset):
@@ -342,7 +343,7 @@ def test_an_input_of_another_shape_is_named():
             "unusual-loader",
             {},
         ),
-        (DataLoader(TensorDataset(X), sampler=RandomSampler(X, True)), "unusual-loader", {}),
+        (DataLoader(TensorDataset(MANY), sampler=RandomSampler(MANY, True)), "unusual-loader", {}),
         (DataLoader(TensorDataset(X), 3, drop_last=True), "unusual-loader", {}),
         ((X, Y[:3]), "other-number-of-labels", {"inputs": 4, "labels": 3}),
         ((X, [0, 1]), "other-number-of-labels", {"inputs": 4, "labels": 2}),
