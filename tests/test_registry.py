@@ -312,6 +312,11 @@ def test_every_difference_is_named_once_with_both_values():
     ]
 
 
+def test_a_record_without_a_name_is_shown_as_it_is():
+    [difference] = differences({"budget": None}, {"budget": {"samples": 5}})
+    assert difference == "budget (there the default, now {'samples': 5})"
+
+
 def test_of_plans_with_other_settings_the_shared_ones_that_differ_are_named():
     there, now = (
         {"plan": {"name": "Fixed", "pilot": 1}},

@@ -330,7 +330,7 @@ def _restored(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        value = value.get("name")
+        value = value.get("name", dict(value))
     text = "the default" if value is None else str(value)
     if len(text) == 64 and " " not in text:  # a hash
         return f"{text[:8]}..."

@@ -84,6 +84,10 @@ class NumpyDataset:
     fingerprint: Any
     """See `Dataset`."""
     labels: NDArray[np.int64]
+    labels_are_positions = False
+    """Whether labels are the positions of the names of folders, whose order may be another one than
+    that of a model.
+    """
 
     def stored(self, index: int) -> NDArray[Any]:
         """An input as it is stored: as bytes from 0 to 255, or as floats."""
@@ -395,6 +399,7 @@ def outside(x: Any, *, name: str) -> bool:
         "units of these values"
     )
     if np.all(values == np.floor(values), where=finite):
-        message += f". All are whole numbers: {_TOKENS}"
+        pixels = "" if low < 0 or high > 255 else "divide pixels by 255; "
+        message += f". All are whole numbers: {pixels}{_TOKENS}"
     warn(message)
     return True

@@ -61,21 +61,22 @@ def check_shape(
             model=classifier.name,
             expected=expected,
         )
+    given = str(shape) if fit is None else f"{shape} ({taken} in the classifier)"
     same_channels = len(expected) == len(taken) and expected[:1] == taken[:1]
     if not same_channels:
         raise InvalidInput(
             "other-channels",
             "{model} takes inputs of shape {expected}, but those of {data} have shape "
-            "{shape}{hint}",
+            "{given}{hint}",
             model=classifier.name,
             expected=expected,
             data=name,
-            shape=taken,
+            given=given,
             hint=_channels_hint(expected, taken),
         )
     warn(
         f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape "
-        f"{taken}: {setting('resize', _size(expected))} resizes them inside of the classifier"
+        f"{given}: {setting('resize', _size(expected))} resizes them inside of the classifier"
     )
 
 

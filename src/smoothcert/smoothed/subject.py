@@ -29,7 +29,6 @@ from smoothcert.device.runtime import (
     Dtype,
     Runtime,
     Say,
-    SetupClock,
     say_nothing,
     settle_dtype,
 )
@@ -422,12 +421,11 @@ class Subject(Settings):
         """This subject, prepared once: subjects that are bound here are kept from call to call."""
         return self.prepare()
 
-    def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> ReadySubject:
+    def prepare(self, say: Say = say_nothing) -> ReadySubject:
         """Check the classifier, move it to its device and make it fast; choose the batch size.
 
         Args:
             say: Shows messages to the user.
-            clock: Measures the steps.
         """
         noisy = torch.empty((_CHECKED_COPIES, *self.noisy_shape))
         stream = HostStream(key_for(self.seed, "check"), self.noise.draw)
@@ -439,7 +437,6 @@ class Subject(Settings):
             self.noisy_shape,
             self.runtime,
             say,
-            clock,
             draw=self.noise.draw,
             noisy=noisy,
         )

@@ -309,7 +309,7 @@ def _sample(
     """
     for block, block_plan in [(ids, plan)] if spending is None else spending.blocks(ids):
         if spending is not None and run is not None:
-            run.record(**spending.record(block, block_plan))
+            run.record(**spending.record(block, block_plan, run.manifest))
         start = time.perf_counter()
         for finished in executor.certify(block, block_plan):
             now = time.perf_counter()

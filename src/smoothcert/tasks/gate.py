@@ -121,7 +121,8 @@ inputs = {inputs}
 alpha = {alpha:g}
 # The number formats that the classifier may have been run in.
 dtype = ["{dtype}"]
-# Every radius must follow from its votes. So many inputs are drawn again.
+# Every radius must follow from its votes. So many inputs are drawn again: for a model of your own
+# code, gate needs --model again.
 audit = 5
 
 # The least percentage of all inputs of this kind, by radius, as in "0.5" = 60. It needs labels.

@@ -51,6 +51,8 @@ _CERTIFIED_ALPHA = 0.001
 """Alpha of the certificates that an estimate is about."""
 _ABOVE_CHANCE = 0.1
 """A model has not learnt the data if it closes less of the gap from guessing to perfection."""
+_WITH_OTHER_ORDER = 0.5
+"""A model that is right less often may know the classes of folders in another order."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Probe:
         samples: The samples per input of the certificates that an estimate is about.
         shape: The shape of an input. That of a row of a table has one number.
         unscaled: Whether the columns of a table vary too differently for one sigma.
+        labels_are_positions: Whether labels are the positions of the names of folders.
     """
 
     model: str
@@ -107,6 +110,7 @@ class Probe:
     samples: int = 100_000
     shape: tuple[int, ...] = ()
     unscaled: bool = False
+    labels_are_positions: bool = False
 
     def __str__(self) -> str:
         tables = [self._measured()]
@@ -186,7 +190,10 @@ class Probe:
     def reading(self) -> str:
         """What the numbers mean, and a doubt if there are too few inputs to tell."""
         clean, *noisy = self.levels
-        if clean.accuracy < self.chance + _ABOVE_CHANCE * (1 - self.chance):
+        least = self.chance + _ABOVE_CHANCE * (1 - self.chance)
+        if self.labels_are_positions:
+            least = max(least, _WITH_OTHER_ORDER)
+        if clean.accuracy < least:
             return (
                 f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, "
                 f"and guessing on {100 * self.chance:.2g}%: check its weights, its preprocessing "
@@ -334,6 +341,7 @@ def probe(
         samples=samples,
         shape=subject.shape,
         unscaled=warn_about_columns(dataset, chosen, subject.shape),
+        labels_are_positions=getattr(dataset, "labels_are_positions", False),
     )
 
 
