@@ -86,6 +86,21 @@ def test_test_folders_named_by_numbers_keep_these_labels(tmp_path: Path) -> None
     assert load_dataset(tmp_path)[0][1] == 7
 
 
+def test_an_image_that_a_link_does_not_reach_is_not_left_out_silently(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "0.png")
+    (tmp_path / "a" / "1.png").symlink_to(tmp_path / "gone.png")
+    with refused("broken-link", path=tmp_path / "a" / "1.png"):
+        load_dataset(tmp_path)
+    write(tmp_path / "gone.png")
+    assert len(load_dataset(tmp_path / "a")) == 2
+
+
+def test_a_folder_named_by_a_number_beyond_all_classes_is_a_name(tmp_path: Path) -> None:
+    write(tmp_path / "0" / "0.png")
+    write(tmp_path / ("9" * 20) / "0.png")
+    assert load_dataset(tmp_path).labels.tolist() == [0, 1]
+
+
 def test_images_without_class_folders_have_unknown_labels(tmp_path: Path) -> None:
     write(tmp_path / "1.png")
     write(tmp_path / "0.png")

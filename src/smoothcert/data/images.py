@@ -28,6 +28,8 @@ _GREY = ("1", "L")
 _UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 _SHOWN_CLASSES = 10
 _IMAGENET_CLASSES = 1000
+_MOST_DIGITS = 9
+"""Of the number of a class."""
 _SHORT_EDGE = 256
 """Pixels of the shorter edge of an image of ImageNet."""
 _CROP = 224
@@ -278,7 +280,8 @@ def _class_numbers(names: Sequence[str]) -> dict[str, int]:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal()
+    """Whether a folder is named by the number of a class. Longer ones are dates and the like."""
+    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 def _list(folder: Path) -> tuple[tuple[str, ...], list[Path]]:
@@ -305,9 +308,19 @@ def _folders(folder: Path) -> tuple[str, ...]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
+    files = []
+    for path in _visible(folder):
+        if path.suffix.lower() not in SUFFIXES:
+            continue
+        if path.is_file():
+            files.append(path)
+        elif path.is_symlink() and not path.exists():
+            raise InvalidInput(
+                "broken-link",
+                "{path} is a link to a file that is not here: get the file, or remove the link",
+                path=path,
+            )
+    return sorted(files)
 
 
 def _visible(folder: Path) -> Iterator[Path]:
