@@ -172,9 +172,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if not path.is_file():
         raise InvalidInput("no-weights-file", "no weights file at {path}", path=path)
     try:
-        with safe_open(path, framework="pt") as file:
-            content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            metadata: Mapping[str, Any] = file.metadata() or {}
+        content, metadata = _read_safetensors(path)
     except SafetensorError as error:
         if path.suffix == ".safetensors":
             raise _damaged(path) from error
@@ -201,6 +199,11 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         shape=_find(metadata, lambda text: tuple(map(int, json.loads(text))), "shape"),
         denoiser=None if method == "denoiser" else _find(metadata, str, "denoiser"),
     )
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+    with safe_open(path, framework="pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:

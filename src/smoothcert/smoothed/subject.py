@@ -54,12 +54,14 @@ from smoothcert.plans.votes import Answer
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input
-from smoothcert.smoothed.number_format import COMPARED_INPUTS, settle_number_format
+from smoothcert.smoothed.number_format import settle_number_format
 from smoothcert.smoothed.prepare import ReadySubject, prepare
 
 Resolve: TypeAlias = Callable[[Device, Dtype, str, int | str], Runtime]
 """Chooses the runtime from device, number format, compilation and batch size."""
 
+_COMPARED_INPUTS = 8
+"""The most inputs whose labels are compared between number formats."""
 _CHECKED_COPIES = 61
 """Noisy copies of the example in a check. The number is prime, so no pattern of rows repeats."""
 _NOT_OF_THE_CLASSIFIER = {"device", "dtype", "compile", "batch", "seed", "pad"}
@@ -499,7 +501,7 @@ def _noisy_example(example: Tensor, noise: Noise) -> Tensor:
 
 def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
     inputs = []
-    for id in ids[:COMPARED_INPUTS]:
+    for id in ids[:_COMPARED_INPUTS]:
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             inputs.append(dataset[id][0])
     return inputs
