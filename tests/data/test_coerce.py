@@ -66,6 +66,8 @@ def test_values_outside_the_unit_interval_give_one_warning_whichever_input_has_t
 
 def test_whole_numbers_may_be_tokens_whose_distance_means_nothing():
     tokens = np.array([[101.0, 7592.0], [2088.0, 102.0]])
+    with pytest.warns(UserWarning, match="divide pixels by 255; if they number tokens"):
+        as_dataset(tokens % 256)
     for data in (tokens, list(tokens)):
         with pytest.warns(UserWarning, match="if they number tokens or categories"):
             as_dataset(data)[0]
@@ -329,6 +331,7 @@ def test_an_input_of_another_shape_is_named():
     [
         ([], "no-data", {}),
         (5, "not-data", {"value": "int"}),
+        (Image.new("L", (4, 4)), "not-data", {}),
         ({"x": X, "y": Y}, "not-data", {"value": "dict"}),
         ([(X, 1, 7)], "not-data", {"value": "3 values as input 0 of list"}),
         ([(0.5, 0)], "not-data", {"value": "2 values as input 0 of list"}),

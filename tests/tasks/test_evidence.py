@@ -47,6 +47,7 @@ def test_joint_divides_alpha_so_that_all_certificates_hold_together(tmp_path):
     ).read_text()
     assert "no change of the input in steps of 1/255" in page
     assert "No certificate is wrong, with probability 0.99." in page
+    assert "certify with --joint" not in page
     assert run.manifest.weights_hash in page
     assert f"smoothcert audit {tmp_path / 'run'} --redraw 3" in page
     assert page.count("data:image/png") == len(run)

@@ -399,6 +399,7 @@ def outside(x: Any, *, name: str) -> bool:
         "units of these values"
     )
     if np.all(values == np.floor(values), where=finite):
-        message += f". All are whole numbers: {_TOKENS}"
+        pixels = "" if low < 0 or high > 255 else "divide pixels by 255; "
+        message += f". All are whole numbers: {pixels}{_TOKENS}"
     warn(message)
     return True

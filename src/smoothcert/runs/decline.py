@@ -36,7 +36,9 @@ def why_not_comparable(results: Results, reference: Results) -> str | None:
             return f"the radii of {one.name} ({plan}) cannot be compared with those of other plans"
     if results.noise != reference.noise:
         return f"the noise of {results.name} is {results.noise}, not {reference.noise}"
-    if not _same_draws(results, reference):
+    manifest = results.manifest
+    others = reference.manifest
+    if manifest is None or others is None or not manifest.same_draws(others):
         return f"{results.name} has another model, data, seed or number format, and so other votes"
     if not np.all(np.isin(results.id, reference.id)):
         return f"{results.name} has inputs that {reference.name} has not"
@@ -46,9 +48,3 @@ def why_not_comparable(results: Results, reference: Results) -> str | None:
             "known labels"
         )
     return None
-
-
-def _same_draws(results: Results, reference: Results) -> bool:
-    if results.manifest is None or reference.manifest is None:
-        return False
-    return results.manifest.same_draws(reference.manifest)

@@ -30,7 +30,6 @@ from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
 from smoothcert.runs.results import (
@@ -312,23 +311,26 @@ def _settings(results: Results) -> dict[str, Any]:
 
 
 def _to_cohen(results: Results) -> bytes:
-    rows = zip(
-        results.id.tolist(),
-        results.label.tolist(),
-        results.prediction.tolist(),
-        (round_down(radius, 6) for radius in results.radius.tolist()),
-        results.correct.astype(int).tolist(),
-        (timedelta(seconds=seconds) for seconds in results.seconds.tolist()),
-        strict=True,
-    )
-    return "".join("\t".join(map(str, row)) + "\n" for row in [LOG_COLUMNS, *rows]).encode()
+    columns = {
+        "idx": results.id.tolist(),
+        "label": results.label.tolist(),
+        "predict": results.prediction.tolist(),
+        "radius": [round_down(radius, 6) for radius in results.radius.tolist()],
+        "correct": results.correct.astype(int).tolist(),
+        "time": [timedelta(seconds=seconds) for seconds in results.seconds.tolist()],
+    }
+    return _separated(columns, "\t")
 
 
 def _to_csv(results: Results) -> bytes:
     columns = shown_columns(results)
     columns["correct"] = [None if value is None else int(value) for value in columns["correct"]]
+    return _separated(columns, ",")
+
+
+def _separated(columns: Mapping[str, Sequence[Any]], delimiter: str) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
     # Python prints the shortest text that reads back as the same number, and nothing for None.
     writer.writerows(zip(*columns.values(), strict=True))
@@ -336,7 +338,7 @@ def _to_csv(results: Results) -> bytes:
 
 
 def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), restval=None, strict=True))
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), strict=True))
     if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
     columns = {name: [row[name] or None for row in rows] for name in COLUMNS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import TypeVar
 
@@ -180,20 +180,6 @@ def what_to_deploy(runs: Sequence[Results]) -> str:
     if len(runs) < 2:
         return "".join(f"To keep it, {words}." for words in names)
     return " ".join(f"To keep it for {', '.join(of)}, {words}." for words, of in names.items())
-
-
-def about_each(runs: Sequence[Results], words: Callable[[Results], str], *, between: str) -> str:
-    """What is said about runs; with their names if it differs.
-
-    Args:
-        runs: The runs.
-        words: What is said about one of them.
-        between: What stands between different words.
-    """
-    names = grouped((words(run), run.name) for run in runs)
-    if len(names) < 2:
-        return "".join(names)
-    return between.join(f"{said} ({', '.join(of)})" for said, of in names.items())
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
