@@ -523,8 +523,7 @@ def test_an_image_of_another_size_is_refused_before_the_run(tmp_path):
     (tmp_path / "images").mkdir()
     for number, size in enumerate([28, 28, 20]):
         Image.new("L", (size, size)).save(tmp_path / "images" / f"{number}.png")
-    image = tmp_path / "images" / "2.png"
-    with refused("other-image-size", where=image, shape=(1, 20, 20), first=(1, 28, 28)):
+    with refused("other-image-size", where=tmp_path / "images" / "2.png", size="20x20"):
         sc.certify(
             "fashion-cnn", tmp_path / "images", sigma=0.25, device="cpu", out=tmp_path / "run"
         )
