@@ -21,8 +21,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from smoothcert import _check
 from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
@@ -118,10 +116,7 @@ def read_results(path: Source) -> Results:
 
 
 def _read_export(path: Path) -> Results:
-    values, meta = _READERS[_ENDINGS[path.suffix]](path)
-    columns: dict[str, Any] = {
-        name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
-    }
+    columns, meta = _READERS[_ENDINGS[path.suffix]](path)
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
