@@ -36,7 +36,6 @@ from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.runtime import (
     Runtime,
     Say,
-    SetupClock,
     blank,
     place,
     say_nothing,
@@ -78,10 +77,8 @@ class Bench:
             less on slow machines.
         counted_rows: The share of rows that were a sample of an input. The other rows were padding.
         disagreement: The share of votes that differ from those of float32 on the same noise.
-        setup: Seconds by step: "check", "trace", "compile" and "batch". The command adds "import"
-            and "load".
-        prepare_seconds: All of these from the loaded classifier on. On CUDA, that includes the
-            start of the device.
+        prepare_seconds: Seconds of the checks, the kernels and the choice of the batch size. On
+            CUDA, that includes the start of the device.
         first_certificate_seconds: Seconds from then to the first certificate.
     """
 
@@ -95,7 +92,6 @@ class Bench:
     ceiling: int
     counted_rows: float
     disagreement: float
-    setup: dict[str, float]
     prepare_seconds: float
     first_certificate_seconds: float
 
@@ -140,9 +136,8 @@ def bench(
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
         published = _published_rates(subject, inputs, seconds, say)
-    clock = SetupClock()
     start = time.perf_counter()
-    ready = subject.prepare(say, clock)
+    ready = subject.prepare(say)
     prepare_seconds = time.perf_counter() - start
     runtime = ready.runtime
     shape = subject.noisy_shape
@@ -181,7 +176,6 @@ def bench(
         ceiling=plan.samples,
         counted_rows=sampler.counted / sampler.forwarded,
         disagreement=disagreement,
-        setup=clock.seconds,
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
     )
@@ -340,7 +334,11 @@ def command(
         say=lambda message: print(message, file=sys.stderr, flush=True),
     )
     plain = asdict(result)
-    plain["setup"] = {"import": imported, "load": loaded - imported} | result.setup
+    plain["setup"] = {
+        "import": imported,
+        "load": loaded - imported,
+        "prepare": result.prepare_seconds,
+    }
     plain["of_limit"] = result.of_limit
     plain["speedup"] = {size: result.speedup(size) for size in result.published}
     return Output(plain, [_speeds(result)])

@@ -11,7 +11,14 @@ from tests.refusals import refused
 from tests.users_code import forget
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, certify
-from smoothcert._registry import check_recordable, check_settings, describe, differences, restore
+from smoothcert._registry import (
+    by_name,
+    check_recordable,
+    check_settings,
+    describe,
+    differences,
+    restore,
+)
 from smoothcert._user_errors import import_users_module
 from smoothcert.plans import Rule
 
@@ -238,6 +245,13 @@ def test_what_could_not_be_read_again_is_refused_before_anything_is_written(
 # --- modules that the user names
 
 
+def test_no_class_of_the_user_hides_behind_the_name_of_a_built_in_one(own):
+    assert by_name([("fixed", Fixed), ("halves", own.Halves)])["halves"] is own.Halves
+    for classes in ([Fixed, own.Halves], [own.Halves, Fixed]):
+        with refused("name-taken", kind="Halves", name="fixed"):
+            by_name(("fixed", cls) for cls in classes)
+
+
 @pytest.mark.parametrize("kind", ["file", "module"])
 def test_a_user_may_name_a_file_or_a_module(tmp_path, monkeypatch, kind):
     name = f"named_{kind}"
@@ -296,6 +310,11 @@ def test_every_difference_is_named_once_with_both_values():
         "plan.samples (there 10, now 20)",
         "seed (there 1, now 2)",
     ]
+
+
+def test_a_record_without_a_name_is_shown_as_it_is():
+    [difference] = differences({"budget": None}, {"budget": {"samples": 5}})
+    assert difference == "budget (there the default, now {'samples': 5})"
 
 
 def test_of_plans_with_other_settings_the_shared_ones_that_differ_are_named():

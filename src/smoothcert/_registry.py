@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,10 +195,29 @@ def _is_offered(cls: Any) -> bool:
     return defining_module(cls) is not None or not inspect.isabstract(cls)
 
 
-def named_by_user(cls: Any) -> dict[str, Any]:
-    """The subclasses in code of the user that have a name, by this name."""
+def named_subclasses(cls: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Our subclasses, and those in code of the user that have a name of their own, by name."""
     users = [sub for sub in offered_subclasses(cls) if defining_module(sub) is not None]
-    return {sub.name: sub for sub in users if isinstance(getattr(sub, "name", None), str)}
+    named = [(sub.name, sub) for sub in users if isinstance(vars(sub).get("name"), str)]
+    return by_name([*ours.items(), *named])
+
+
+def by_name(classes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Classes by their names. No class of the user may have the name of one of ours."""
+    named: dict[str, Any] = {}
+    for name, cls in classes:
+        of_user = [one for one in (cls, named.get(name, cls)) if defining_module(one) is not None]
+        if name in named and len(of_user) == 1:
+            raise InvalidInput(
+                "name-taken",
+                "{kind} of module {module} has the name {name!r} of a built-in one: give it "
+                "another name",
+                kind=of_user[0].__name__,
+                module=of_user[0].__module__,
+                name=name,
+            )
+        named[name] = cls
+    return named
 
 
 def class_named(option: str, name: str, classes: Mapping[str, Any]) -> Any:
@@ -235,6 +254,31 @@ def class_named(option: str, name: str, classes: Mapping[str, Any]) -> Any:
             name=cls.__name__,
         )
     return cls
+
+
+def from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -> Any:
+    """An object that a text describes by a name and numbers, as in gaussian:0.5.
+
+    Args:
+        option: The option that has the text.
+        text: The text.
+        classes: The classes by name.
+        *given: Arguments that stand before the numbers.
+    """
+    name, _, numbers = text.partition(":")
+    kind = class_named(option, name, classes)
+    try:
+        return kind(*given, *map(float, filter(None, numbers.split(","))))
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            "unfit-numbers",
+            "{option} {text}: write the numbers that {name} takes after a colon, as in {name}:0.5",
+            option=option,
+            text=text,
+            name=name,
+        ) from None
 
 
 def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
@@ -286,7 +330,7 @@ def _restored(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        value = value.get("name")
+        value = value.get("name", dict(value))
     text = "the default" if value is None else str(value)
     if len(text) == 64 and " " not in text:  # a hash
         return f"{text[:8]}..."

@@ -37,7 +37,8 @@ class Settings:
     """The settings of a smoothed classifier.
 
     Args:
-        noise: The smoothing noise. Give either this or `sigma`.
+        noise: The smoothing noise, or its name and numbers as on the command line, as in
+            "gaussian:0.5". Give either this or `sigma`.
         sigma: The standard deviation of Gaussian noise. On CUDA, noise for 8-bit images is drawn on
             their grid, as `GridGaussian(sigma)`, which is exact in floating point and costs little
             there. Otherwise, this is `Gaussian(sigma)`. A run that is resumed keeps its noise.
@@ -77,7 +78,7 @@ class Settings:
             always do.
     """
 
-    noise: Noise = _NOT_GIVEN
+    noise: Noise | Any = _NOT_GIVEN
     sigma: float | None = None
     weights: str | Path | None = field(default=None, metadata=_option(str | None))
     classes: int | None = field(default=None, metadata=_option(int | None))

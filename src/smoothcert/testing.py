@@ -17,7 +17,7 @@ def assert_certified(results: Source, *, radius: float, at_least: float = 1.0) -
     Args:
         results: The results of `certify`, with labels; or the folder of a run.
         radius: The radius.
-        at_least: The least share of the inputs.
+        at_least: The least share of the inputs, from 0 to 1.
 
     Raises:
         AssertionError: Fewer inputs are certified. The message names some that are not.
@@ -31,6 +31,16 @@ def assert_certified(results: Source, *, radius: float, at_least: float = 1.0) -
     if not results.labelled:
         raise InvalidInput("no-labels", "{name} has no labels: give them", name=results.name)
     [radius] = _check.radii(radius)
+    _check.probabilities("at_least", at_least)
+    decided = results.decided_radii
+    if decided is not None and radius not in decided:
+        raise InvalidInput(
+            "undecided-radius",
+            "{name} decides only the radii {decided}, and nothing at {radius:g}",
+            name=results.name,
+            decided=", ".join(f"{r:g}" for r in decided),
+            radius=radius,
+        )
     is_certified = results.certified([radius])[:, 0]
     share = is_certified.mean()
     if share >= at_least:

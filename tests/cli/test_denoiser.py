@@ -33,7 +33,7 @@ def test_certify_and_audit_with_a_denoiser(smoothcert, folder):
     assert (code, out) == (
         0,
         "run: 2 certificates checked, 1 drawn again: all radii follow from their votes; "
-        "all certificates hold, with probability 0.998.\n"
+        "no certificate is wrong, with probability 0.998.\n"
         "The plan keeps its alpha of 0.001.\n",
     )
     Path("d.safetensors").rename("moved.safetensors")

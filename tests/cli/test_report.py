@@ -50,9 +50,9 @@ def test_explain_adds_inputs_to_the_page(smoothcert, iss_run, tmp_path):
     assert smoothcert(f"certify {settings} --limit 3 --out {run}").code == 0
     assert smoothcert(f"report {run} --explain 0,2 --out {page}").code == 0
     text = page.read_text()
-    assert "Input 0: Ankle boot" in text
-    assert "Input 1:" not in text
-    assert "Input 2:" in text
+    assert "Input 0, label Ankle boot" in text
+    assert "Input 1," not in text
+    assert "Input 2," in text
     write_results(iss_run, tmp_path / "iss.json", "json")
     refused = smoothcert(f"report {tmp_path / 'iss.json'} --explain 0 --out {page}")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

@@ -66,6 +66,8 @@ def test_values_outside_the_unit_interval_give_one_warning_whichever_input_has_t
 
 def test_whole_numbers_may_be_tokens_whose_distance_means_nothing():
     tokens = np.array([[101.0, 7592.0], [2088.0, 102.0]])
+    with pytest.warns(UserWarning, match="divide pixels by 255; if they number tokens"):
+        as_dataset(tokens % 256)
     for data in (tokens, list(tokens)):
         with pytest.warns(UserWarning, match="if they number tokens or categories"):
             as_dataset(data)[0]
@@ -84,6 +86,7 @@ def test_a_missing_label_is_unknown():
 
 
 X, Y = torch.rand((4, 2), generator=torch.Generator().manual_seed(0)), torch.arange(4)
+MANY = torch.zeros(100, 2)  # drawn with replacement, some of them are left out
 
 
 class Stream(IterableDataset):
@@ -328,6 +331,7 @@ def test_an_input_of_another_shape_is_named():
     [
         ([], "no-data", {}),
         (5, "not-data", {"value": "int"}),
+        (Image.new("L", (4, 4)), "not-data", {}),
         ({"x": X, "y": Y}, "not-data", {"value": "dict"}),
         ([(X, 1, 7)], "not-data", {"value": "3 values as input 0 of list"}),
         ([(0.5, 0)], "not-data", {"value": "2 values as input 0 of list"}),
@@ -339,7 +343,7 @@ def test_an_input_of_another_shape_is_named():
             "unusual-loader",
             {},
         ),
-        (DataLoader(TensorDataset(X), sampler=RandomSampler(X, True)), "unusual-loader", {}),
+        (DataLoader(TensorDataset(MANY), sampler=RandomSampler(MANY, True)), "unusual-loader", {}),
         (DataLoader(TensorDataset(X), 3, drop_last=True), "unusual-loader", {}),
         ((X, Y[:3]), "other-number-of-labels", {"inputs": 4, "labels": 3}),
         ((X, [0, 1]), "other-number-of-labels", {"inputs": 4, "labels": 2}),

@@ -86,6 +86,21 @@ def test_test_folders_named_by_numbers_keep_these_labels(tmp_path: Path) -> None
     assert load_dataset(tmp_path)[0][1] == 7
 
 
+def test_an_image_that_a_link_does_not_reach_is_not_left_out_silently(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "0.png")
+    (tmp_path / "a" / "1.png").symlink_to(tmp_path / "gone.png")
+    with refused("broken-link", path=tmp_path / "a" / "1.png"):
+        load_dataset(tmp_path)
+    write(tmp_path / "gone.png")
+    assert len(load_dataset(tmp_path / "a")) == 2
+
+
+def test_a_folder_named_by_a_number_beyond_all_classes_is_a_name(tmp_path: Path) -> None:
+    write(tmp_path / "0" / "0.png")
+    write(tmp_path / ("9" * 20) / "0.png")
+    assert load_dataset(tmp_path).labels.tolist() == [0, 1]
+
+
 def test_images_without_class_folders_have_unknown_labels(tmp_path: Path) -> None:
     write(tmp_path / "1.png")
     write(tmp_path / "0.png")
@@ -124,9 +139,15 @@ def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path
     )
 
 
-@pytest.mark.parametrize("other", [{"size": (5, 6)}, {"mode": "RGB"}], ids=["size", "colour"])
-def test_the_error_for_an_image_of_another_form_gives_its_path(
-    other: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("other", "code", "advice"),
+    [
+        ({"size": (5, 6)}, "other-image-size", "resized:6x8:DATA"),
+        ({"mode": "RGB"}, "other-image-colour", "save all in grey or in colour"),
+    ],
+)
+def test_the_error_for_an_image_of_another_form_gives_its_path_and_what_differs(
+    other: dict[str, Any], code: str, advice: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "0.png", mode="L")
     (tmp_path / "1.png").write_bytes(b"broken")
@@ -134,9 +155,9 @@ def test_the_error_for_an_image_of_another_form_gives_its_path(
     data = load_dataset(tmp_path)
     data.check_shapes([0, 1])  # a damaged image matters only if it is certified
     for read in (data.__getitem__, lambda id: data.check_shapes([0, id])):
-        with refused("other-image-size", where=tmp_path / "2.png", first=(1, 6, 8)) as raised:
+        with refused(code, where=tmp_path / "2.png", first=(1, 6, 8)) as raised:
             read(2)
-        assert "resized:224:DATA" in str(raised.value)
+        assert advice in str(raised.value)
 
 
 @pytest.mark.parametrize("kept", [0, 20, 0.7])

@@ -59,12 +59,12 @@ def test_a_changed_network_gets_the_lines_of_a_file_that_work(tmp_path, monkeypa
     with refused("weights-do-not-fit") as error:
         load_classifier("torchvision:resnet18", weights=tmp_path / "changed.pth")
     code = error.value.fields["factory"].split("\n\n", 1)[1]
-    assert "network.fc = nn.Linear(512, 10)" in code
+    assert "network.fc = nn.Linear(512, 3)" in code
     (tmp_path / "unchanged.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     with refused("weights-do-not-fit"):  # pasted as it is, it runs, and other layers are refused
         load_classifier("unchanged:model", weights=tmp_path / "changed.pth")
-    code = code.replace("nn.Linear(512, 10)", "nn.Sequential(nn.Dropout(), nn.Linear(512, 3))")
+    code = code.replace("nn.Linear(512, 3)", "nn.Sequential(nn.Dropout(), nn.Linear(512, 3))")
     (tmp_path / "own_resnet.py").write_text(code)
     loaded = load_classifier("own_resnet:model", weights=tmp_path / "changed.pth")
     with torch.inference_mode():
@@ -81,4 +81,4 @@ def test_the_lines_name_the_layer_that_was_changed(tmp_path):
     torch.save(network.state_dict(), tmp_path / "changed.pth")
     with refused("weights-do-not-fit") as error:
         load_classifier("torchvision:mobilenet_v2", weights=tmp_path / "changed.pth")
-    assert "network.classifier[1] = " in error.value.fields["factory"]
+    assert "network.classifier[1] = nn.Linear(1280, 5)" in error.value.fields["factory"]

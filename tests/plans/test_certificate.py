@@ -86,7 +86,7 @@ def test_an_unknown_label_is_never_correct():
 
 
 @dataclass(frozen=True)
-class Uniform(Noise):
+class UniformCube(Noise):
     """Uniform noise on a cube of half width b: R = 2 b (p - 1/2) in l1."""
 
     b: float
@@ -115,7 +115,7 @@ class Uniform(Noise):
 )
 def test_any_increasing_radius_will_do(count, pilot_use, kind):
     noise, plan = (
-        Uniform(1.0),
+        UniformCube(1.0),
         InputSpecific(5_000, pilot=200, decline=0.05, kind=kind, pilot_use=pilot_use),
     )
     looks = [Look(200, {0: count, 1: 200 - count})]
@@ -129,7 +129,7 @@ def test_any_increasing_radius_will_do(count, pilot_use, kind):
 
 @pytest.mark.parametrize("radius", [math.nan, 0.0, -math.inf])
 def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
-    class Broken(Uniform):
+    class Broken(UniformCube):
         def radius(self, p):
             return radius
 

@@ -124,6 +124,10 @@ class _SameBets(BettingRadii):
     """Inherits no proof, although it changes nothing."""
 
 
+class _SameFixed(Fixed):
+    """The same."""
+
+
 def test_a_plan_without_a_proof_is_searched_and_this_is_said():
     found = exact_coverage(_OwnPlan(), NOISE)
     assert (found.valid, found.searched, found.proved) == (True, True, False)
@@ -151,6 +155,8 @@ def test_nothing_is_said_of_own_bounds_on_other_classes():
         exact_coverage(_WithRivals(), NOISE)
     with refused("unknown-failure"):
         exact_coverage(_SameBets([0, 0.25], 1_000), NOISE)  # certifies classes below one half
+    with refused("unknown-failure"):
+        exact_coverage(_SameFixed(100, top=2), NOISE)
     found = exact_coverage(Fixed(1000, bound="runner-up"), NOISE)
     assert (found.worst_failure, found.tie_failure) == (0.001, 0.001)
     assert (found.exact, found.valid) == (False, True)

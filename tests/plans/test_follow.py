@@ -252,6 +252,11 @@ class Negative(TooSure):
         return Proof(state.chosen, np.full(np.shape(state.count), -1.0)[()])
 
 
+class Forgetful(TooSure):
+    def prove(self, state):
+        Proof(state.chosen)
+
+
 @pytest.mark.parametrize("use", FOLLOWED)
 @pytest.mark.parametrize(
     ("plan", "code"),
@@ -259,6 +264,7 @@ class Negative(TooSure):
         (Mistaken(), "request-not-whole"),
         (TooSure(), "bound-not-a-probability"),
         (Negative(), "negative-radius"),
+        (Forgetful(), "not-a-proof"),
     ],
 )
 def test_requests_and_proofs_are_checked_wherever_a_plan_is_followed(use, plan, code):

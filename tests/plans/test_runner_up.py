@@ -11,7 +11,7 @@ from scipy.special import gammaln, ndtri, xlogy
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Tally, exact_coverage
 from smoothcert._registry import describe, restore
 from smoothcert.plans import Case
-from smoothcert.plans.votes import RIVALS, Rivals
+from smoothcert.plans.votes import ManyVotes
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.tasks.audit import fault
 
@@ -55,18 +55,18 @@ def shares(votes, p):
 def radii(plan, n, chosen, alone):
     """The certified radius of every outcome of the second look, NaN for none."""
     votes = outcomes(n)
-    groups = np.zeros((len(votes), RIVALS + 1), np.int64)
-    for place, c in enumerate(alone):
-        groups[:, place] = votes[:, c]
-    groups[:, -1] = n - votes[:, chosen] - groups.sum(axis=1)
+    drawn = np.full(len(votes), n)
+    pilot = np.zeros_like(votes)
+    pilot[:, list(alone)] = range(len(alone), 0, -1)
     state = Tally(
         NOISE,
         plan.pilot,
         look=2,
-        chosen=chosen,
+        chosen=np.full(len(votes), chosen),
         count=votes[:, chosen],
-        drawn=np.full(len(votes), n),
-        rivals=Rivals(alone, None, groups),
+        drawn=drawn,
+        first=ManyVotes(drawn, pilot),
+        every=ManyVotes(drawn, votes),
     )
     return np.asarray(plan.prove(state).radius)
 

@@ -102,6 +102,13 @@ def test_a_damaged_row_of_an_export_is_one_sentence(
         read_results(path)
 
 
+def test_an_export_with_a_plan_and_no_noise_is_damaged(iss_run: Results, tmp_path):
+    content = json.loads(write_results(iss_run, format="json"))
+    (tmp_path / "run.json").write_text(json.dumps(content | {"noise": None}))
+    with refused("damaged-export"):
+        read_results(tmp_path / "run.json")
+
+
 def test_a_csv_export_opens_in_pandas_as_it_is(iss_run: Results, tmp_path):
     pandas = pytest.importorskip("pandas")
     write_results(iss_run, tmp_path / "q.csv")

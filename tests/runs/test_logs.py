@@ -116,7 +116,7 @@ def test_a_log_that_cannot_come_from_the_settings_is_refused(tmp_path):
         (b"", "not-a-log", {"missing": "idx, label, predict, radius"}),
         (HEADER.encode(), "empty-log", {}),
         (b"idx\tlabel\tradius\n0\t1\t0.5\n", "not-a-log", {"missing": "predict"}),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", "not-text", {}),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", "not-a-log", {}),
         (b'{"a": "' + b"x" * 200_000 + b'"}', "not-a-log", {}),
         (
             HEADER.encode() + b"0\t1\t1\t0.5\t1\t1\n1\t1\tcat\t0.5\t1\t1\n",

@@ -97,7 +97,7 @@ def test_the_end_tells_certified_accuracy_samples_and_time(capsys):
         f".: 2 inputs, 1 abstained, ACR {round_down(CERTIFICATE.radius / 2)} (l2)",
         "certified accuracy: 0.0% at radius 0",
         "2,000 samples, 1,000 per input, in float32; all sampling took 2.0 s",
-        "all certificates hold, with probability 0.998",
+        "no certificate is wrong, with probability 0.998",
         "680 outputs were not finite or no class, and counted for none",
     ]
 

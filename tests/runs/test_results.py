@@ -8,7 +8,7 @@ from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Discrete, Gaussian
+from smoothcert.noises import Discrete, Gaussian, Rotation
 from smoothcert.plans import AtRadii, Certificate, Combined, Fixed, Look, Price
 from smoothcert.plans.follow import unanimous
 from smoothcert.runs.decline import largest_decline
@@ -206,6 +206,15 @@ def test_all_inputs_that_were_tried_count_for_the_number_of_wrong_certificates(f
     assert all_together(altered(fewer, manifest=manifest)) == (
         "of these 62 inputs, at most 1 has a wrong certificate, with probability 0.998"
     )
+
+
+def test_what_holds_under_a_noise_of_the_user_rests_on_its_theorem(fixed_run, altered):
+    class Stated(Gaussian):
+        """Says nothing that anybody has checked."""
+
+    for noise in (Stated(0.5), Rotation(Stated(0.5))):
+        sentence = all_together(altered(fixed_run, noise=noise))
+        assert sentence.endswith("if the theorem of Stated holds, which nothing here checks")
 
 
 def test_no_band_of_the_acr_exceeds_what_an_input_can_have(simulate):

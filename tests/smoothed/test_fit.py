@@ -130,7 +130,14 @@ def test_another_shape_names_the_settings_that_change_it(network):
     with refused("other-channels") as error:
         certify(known)
     assert "channels=3" in str(error.value)
-    assert 'resize="16"' in str(error.value)
+    assert "resize=16" in str(error.value)
     certify(known, resize=16, channels=3)
-    with pytest.warns(UserWarning, match='resize="16"'), refused("model-fails"):
+    with pytest.warns(UserWarning, match="resize=16"), refused("model-fails"):
         certify(known, np.repeat(PICTURES, 3, 1))
+
+
+def test_a_shape_that_the_settings_make_is_not_called_that_of_the_data(network):
+    known = Classifier(network, 4, "known", input_shape=(1, 16, 16))
+    inside = str((3, 16, 16))
+    with refused("other-channels", given=f"{PICTURES.shape[1:]} ({inside} in the classifier)"):
+        certify(known, resize=16, channels=3)

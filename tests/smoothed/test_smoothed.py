@@ -26,7 +26,7 @@ def positive(x):
 
 
 @dataclass(frozen=True)
-class Uniform(sc.Noise):
+class UniformCube(sc.Noise):
     """Uniform noise on a cube of half width b: R = 2 b (p - 1/2) in l1."""
 
     b: float = 0.5
@@ -70,7 +70,9 @@ def test_certify_proves_at_most_the_true_radius():
 @pytest.mark.parametrize("distance", [0.1, 0.3, 0.45])
 def test_any_noise_that_says_how_it_is_drawn_proves_at_most_the_true_radius(distance):
     """Under uniform noise the half-space at distance d has p = 1/2 + d, and d is its largest l1 radius."""
-    [certificate] = smoothed(noise=Uniform(0.5)).certify([[distance, 0.0]], plan=sc.Fixed(20_000))
+    [certificate] = smoothed(noise=UniformCube(0.5)).certify(
+        [[distance, 0.0]], plan=sc.Fixed(20_000)
+    )
     assert certificate.count / certificate.counted == pytest.approx(0.5 + distance, abs=0.02)
     assert distance - 0.03 < certificate.radius < distance
 
@@ -450,6 +452,11 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
     assert 0.3 < first.radius < 0.4 * 0.5 / (0.5**2 + 0.1**2) ** 0.5
 
 
+@pytest.mark.parametrize("noise", [sc.GridGaussian(0.25), sc.Ablation(45), sc.Discrete(0.2, 256)])
+def test_a_noise_may_be_given_as_on_the_command_line(noise):
+    assert smoothed(noise=noise.short).noise == noise
+
+
 @pytest.mark.parametrize(
     ("call", "code", "fields"),
     [
@@ -457,7 +464,8 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
         (lambda: smoothed(classes=1), "too-small", {"name": "classes", "least": 2}),
         (lambda: smoothed(seed=-1), "too-small", {"name": "seed", "least": 0}),
         (lambda: smoothed(noise=0.25), "not-a-noise", {"noise": 0.25}),
-        (lambda: smoothed(noise=Uniform), "not-a-noise", {"noise": Uniform}),
+        (lambda: smoothed(noise=UniformCube), "not-a-noise", {"noise": UniformCube}),
+        (lambda: smoothed(noise="pink:0.5"), "unknown-name", {"value": "pink"}),
         (lambda: smoothed(noise=None), "noise-or-sigma", {}),
         (lambda: smoothed(sigma=0.5), "noise-or-sigma", {}),
         (

@@ -265,7 +265,8 @@ def test_one_input_with_shared_histories_gets_what_it_would_get_in_an_array(seed
         assert found.proved.tolist() == proved(wealth).min(axis=1).tolist()
         following = min(int(found.proved[0]), 3)
         assert found.hopeless.tolist() == [
-            hopeless(wealth, 1000, alpha=0.01)[i, :, following].any() for i in range(2)
+            hopeless(wealth, 1000, alpha=0.01, give_up=0.02)[i, :, following].any()
+            for i in range(2)
         ]
 
 

@@ -55,7 +55,7 @@ def test_the_map_is_minimal(psi, p):
 @settings(max_examples=30, deadline=None)
 @given(maps())
 def test_the_absolute_map_never_decreases_and_the_relative_one_falls_then_rises(psi):
-    needed = psi(refined_grid())
+    needed = psi(refined_grid(1500))
     steps = np.diff(needed[needed > 0])
     if psi.kind == "absolute":
         assert np.all(steps >= 0)
@@ -67,7 +67,7 @@ def test_the_absolute_map_never_decreases_and_the_relative_one_falls_then_rises(
 @settings(max_examples=30, deadline=None)
 @given(maps(), st.lists(st.floats(0, 1), min_size=1), st.floats(-1e-3, 2e-3))
 def test_a_look_up_on_the_grid_of_the_paper_only_rounds_up(psi, p, beside_the_leap):
-    grid = refined_grid()
+    grid = refined_grid(1500)
     leap = grid[psi.required_radius(grid) > 0].min()
     p = np.clip([*p, leap, leap + beside_the_leap], 0, 1)
     found = psi.on_paper_grid(p)

@@ -352,6 +352,15 @@ def test_what_cannot_be_explained_is_said(tmp_path, fashion):
         sc.explain(run, [0], model=model, data=points)
 
 
+def test_the_row_of_a_table_is_no_picture_and_that_is_said_before_a_model_is_needed(tmp_path):
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(0).random((4, 2)))
+    run, _ = certified(
+        tmp_path, data=str(tmp_path / "rows.npz"), model=lambda x: (x[:, 0] > 0.5).long()
+    )
+    with refused("not-a-picture", id=0, shape=(2,)):
+        sc.explain(run, [0])
+
+
 class Bytes(Gradient):
     """The same pictures with values up to 255, as a model that divides by 255 takes them."""
 

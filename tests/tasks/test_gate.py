@@ -1,3 +1,4 @@
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -9,6 +10,7 @@ import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Fixed, InputSpecific
 from smoothcert.runs.journal import Journal
+from smoothcert.statistics.comparison import difference_interval
 from smoothcert.tasks.compare import compare
 from smoothcert.tasks.gate import Gate, gate, policy_for
 
@@ -50,6 +52,11 @@ def test_each_rule_passes_fails_or_stays_undecided(run, policy, text, outcome, r
     assert reason in rule.reason
 
 
+def test_the_bad_radius_of_a_table_is_named(run):
+    with refused("no-thresholds", value='"0,5" = 60'):
+        gate(run.path, {"certified_accuracy": {"0.25": 75, "0,5": 60}})
+
+
 def test_two_percentages_at_one_radius_are_two_rules(run, policy):
     text = '[certified_accuracy]\n"0.25" = 90\n"0.250" = 10'
     assert [rule.outcome for rule in gate(run, policy(text)).rules] == ["fails", "passes"]
@@ -75,6 +82,35 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
         gate(run.path, policy(against.replace("margin = 10", "margin = 1"))).outcome == "undecided"
     )
     assert gate(run.path, policy(against), baseline=worse.path).outcome == "passes"
+
+
+def test_so_many_inputs_as_an_undecided_baseline_names_decide_it(run):
+    """The run certifies what its baseline certifies, so a difference as here is none."""
+    [rule] = gate(run.path, {"baseline": {"run": run.path, "margin": 1, "radius": 0.25}}).rules
+    assert rule.outcome == "undecided"
+    needed = int(re.search(r"about ([\d,]+) other inputs", rule.reason)[1].replace(",", ""))
+    assert difference_interval(0, 0, needed, alpha=0.05).low > -0.01
+    assert difference_interval(0, 0, needed - 1, alpha=0.05).low <= -0.01
+
+
+def test_a_run_passes_the_margin_of_its_first_policy(run, policy):
+    text = policy_for(run).replace("audit = 5", "audit = 0")
+    text = text.replace("# [baseline]", "[baseline]").replace("# margin", "margin")
+    found = gate(run.path, policy(text + f'\nrun = "{run.path}"\n'))
+    assert found.outcome == "passes"
+    assert any("points below" in rule.name for rule in found.rules)
+
+
+def test_only_a_run_that_passes_is_to_be_deployed(run):
+    assert gate(run, {"inputs": 40}).guaranteed
+    undecided = gate(run, {"inputs": 41})
+    assert not undecided.guaranteed
+    assert b"system-out" not in undecided.junit()
+
+
+def test_a_baseline_that_no_rule_asks_for_is_refused(run):
+    with refused("no-baseline-rule", baseline="runs/released"):
+        gate(run.path, {"inputs": 40}, baseline="runs/released")
 
 
 @pytest.mark.parametrize(

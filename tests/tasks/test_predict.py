@@ -68,6 +68,17 @@ def test_after_the_deadline_it_abstains_with_what_is_known():
     assert model.predict([[1.0]], milliseconds=60_000)[0].prediction == 1
 
 
+def test_the_preparation_of_the_classifier_does_not_count():
+    def slow_at_first(x):
+        calls.append(len(x))
+        time.sleep(0.1 if len(calls) < 5 else 0)
+        return positive(x)
+
+    calls = []
+    [answer] = smoothed(slow_at_first).predict([[1.0]], milliseconds=200)
+    assert (answer.prediction, answer.samples) == (1, 20)
+
+
 def test_without_any_vote_it_abstains():
     with pytest.warns(UserWarning, match="not in"):
         [answer] = smoothed(lambda x: (500 - x).sqrt().repeat(1, 2)).predict([[900.0]], samples=100)

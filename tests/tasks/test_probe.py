@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import binomtest
 from tests.refusals import refused
 
@@ -161,6 +162,18 @@ def test_the_reading_says_what_to_do(accuracies, reading):
 def test_half_of_the_answers_is_no_more_than_chance_only_with_two_classes():
     assert "check its weights" in _found(0.52, 0.5, classes=2).reading
     assert "check its weights" not in replace(_found(0.52, 0.5), classes=1000).reading
+
+
+def test_a_low_accuracy_on_folders_with_names_may_be_another_order_of_classes(tmp_path):
+    for name, grey in (("dark", 20), ("bright", 220)):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.full((4, 4), grey, np.uint8)).save(tmp_path / name / "a.png")
+    settings = {"sigmas": [0.1], "classes": 10, "device": "cpu"}
+    found = sc.probe(lambda x: (x.mean((1, 2, 3)) > 0.5).long(), str(tmp_path), **settings)
+    assert found.labels_are_positions
+    low = replace(found, levels=_found(0.4, 0.4).levels)
+    assert "the order of its classes" in low.reading
+    assert "the order" not in replace(low, labels_are_positions=False).reading
 
 
 def test_what_the_model_keeps_is_counted_above_chance():

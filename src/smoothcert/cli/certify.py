@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -118,13 +118,10 @@ def certify(
         quiet: Show no progress and no summary.
     """
     from smoothcert.compat.trackers import tracker_named
-    from smoothcert.executors import choose_executor
     from smoothcert.plans.from_settings import shown_radii
     from smoothcert.runs.progress import Display
 
-    if out is None and not dry_run:
-        raise InvalidInput("no-out", "give --out DIR, the folder of the run")
-    request: dict[str, Any] = {
+    common: dict[str, Any] = {
         "data": resized(data, input_size),
         **plan.given,
         "budget": budget,
@@ -138,27 +135,38 @@ def certify(
         "out": out,
         **vars(subject),
     }
+    requests = _requests(common, sigma, noise, transform, machines)
+    if dry_run:
+        return _forecasts(requests)
+    if out is None:
+        raise InvalidInput("no-out", "give --out DIR, the folder of the run")
+    trackers = [tracker_named(name) for name in track]
+    radii = shown_radii(plan.radii)
+    display = sc.Progress() if quiet else Display(summary=len(requests) > 1, radii=radii)
+    display.command = True
+    runs = [sc.certify(progress=[display, *trackers], **request) for request in requests]
+    output = _certified(cast("list[sc.Run]", runs), out, radii)
+    code = _TRACKER_FAILED if any(tracker.failed for tracker in trackers) else 0
+    return replace(output, shown=[] if quiet else output.shown, code=code)
+
+
+def _requests(
+    common: dict[str, Any],
+    sigma: Sequence[float] | None,
+    noise: str | None,
+    transform: str | None,
+    machines: MachineOptions,
+) -> list[dict[str, Any]]:
+    """The arguments of `certify` for each run."""
+    from smoothcert.executors import choose_executor
+
     requests = []
     for one in [None] if sigma is None else dict.fromkeys(sigma):
         executor = choose_executor(**vars(machines))
-        requests.append(request | _noise(one, noise, transform) | {"executor": executor})
+        requests.append(common | _noise(one, noise, transform) | {"executor": executor})
     if sigma is not None and len(requests) > 1:
         _separate(requests, list(dict.fromkeys(sigma)))
-    if dry_run:
-        return _forecasts(requests)
-    assert out is not None
-    trackers = [tracker_named(name) for name in track]
-    radii = shown_radii(plan.radii)
-    runs = []
-    for one_request in requests:
-        display = sc.Progress() if quiet else Display(summary=len(requests) > 1, radii=radii)
-        display.command = True
-        run = sc.certify(progress=[display, *trackers], **one_request)
-        assert isinstance(run, sc.Run)  # it has a folder
-        runs.append(run)
-    output = _certified(runs, out, radii, quiet=quiet)
-    failed = any(tracker.failed for tracker in trackers)
-    return replace(output, code=_TRACKER_FAILED) if failed else output
+    return requests
 
 
 def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dict[str, Any]:
@@ -169,7 +177,7 @@ def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dic
 
 
 def _separate(requests: list[dict[str, Any]], sigmas: list[float]) -> None:
-    """Give each request a folder of its own, an equal part of the minutes, and its model."""
+    """Give each of several requests its folder, an equal part of the minutes, and its model."""
     for number, (one, sigma) in enumerate(zip(requests, sigmas, strict=True), 1):
         if one["out"] is not None:
             one["out"] /= f"sigma-{sigma:g}"
@@ -200,19 +208,17 @@ def _forecasts(requests: Sequence[dict[str, Any]]) -> Output:
     )
 
 
-def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quiet: bool) -> Output:
+def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None) -> Output:
     """What a run has found, or several, which get a page that recommends one."""
     from smoothcert.runs.words import summary
 
     seconds = time.perf_counter() - STARTED
     complete = all(run.complete for run in runs)
     about: dict[str, Any] = {"out": str(out), "complete": complete, "command_seconds": seconds}
+    rows = sc.table(runs, radii=radii)
     if len(runs) == 1:
         lines = [summary(runs[0], radii=radii, seconds=seconds, command=True)]
-        return Output(
-            lambda: about | sc.table(runs, radii=radii).plain()["runs"][0], [] if quiet else lines
-        )
-    rows = sc.table(runs, radii=radii)
+        return Output(about | rows.rows[0].values, lines)
     recommendation = sc.recommend(runs, radii=rows.radii) if complete else None
     page = sc.write_report(
         runs, out / "report.html", radii=rows.radii, recommendation=recommendation
@@ -220,8 +226,7 @@ def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None, *, quie
     about["report"] = str(page)
     about["recommendation"] = recommendation and recommendation.plain()
     reasons = recommendation.reasons if recommendation else ()
-    lines = [rows.render(), *reasons, _report_is(page)]
-    return Output(about | rows.plain(), [] if quiet else lines)
+    return Output(about | rows.plain(), [rows.render(), *reasons, _report_is(page)])
 
 
 def _report_is(page: Path) -> str:

@@ -167,7 +167,8 @@ def gate(
     lines = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in result.rules]
     few = " with so few inputs" if result.outcome == "undecided" else ""
     lines.append(f"{run}: {result.outcome}{few}")
-    lines.append(typer.style(result.guaranteed, bold=True))
+    if result.guaranteed:
+        lines.append(typer.style(result.guaranteed, bold=True))
     return Output(result.plain(), lines, code=_GATE_CODES[result.outcome])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import smoothcert as sc
-from smoothcert._registry import class_named, offered_subclasses
+from smoothcert._registry import from_text
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
-from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.noises.transformed import Transformed
@@ -121,7 +119,7 @@ class NoiseOptions:
 
     def build(self) -> sc.Noise:
         """The noise that the options describe."""
-        from smoothcert.noises.gaussian import noise_of
+        from smoothcert.noises import noise_of
 
         noise = noise_of(noise_named(self.noise), self.sigma)
         return noise if self.size is None else noise.for_size(self.size)
@@ -137,38 +135,17 @@ def noise_named(text: str | None) -> sc.Noise | None:
     """The noise of --noise, if it is given."""
     if text is None:
         return None
-    from smoothcert.noises import Transformed
-    from smoothcert.noises.base import dashed
+    from smoothcert.noises import noise_from_text
 
-    classes = [cls for cls in offered_subclasses(sc.Noise) if not issubclass(cls, Transformed)]
-    named: sc.Noise = _from_text("--noise", text, {dashed(cls.__name__): cls for cls in classes})
-    return named
+    return noise_from_text(text, option="--noise")
 
 
 def transformed(noise: sc.Noise, transform: str) -> Transformed:
     """The noise on top of the transformation of `--transform`."""
     from smoothcert.noises.transformed import TRANSFORMATIONS
 
-    result: Transformed = _from_text("--transform", transform, TRANSFORMATIONS, noise)
+    result: Transformed = from_text("--transform", transform, TRANSFORMATIONS, noise)
     return result
-
-
-def _from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -> Any:
-    """An object that a text describes by a name and numbers, as in gaussian:0.5."""
-    name, _, numbers = text.partition(":")
-    kind = class_named(option, name, classes)
-    try:
-        return kind(*given, *map(float, filter(None, numbers.split(","))))
-    except InvalidInput:
-        raise
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "unfit-numbers",
-            "{option} {text}: write the numbers that {name} takes after a colon, as in {name}:0.5",
-            option=option,
-            text=text,
-            name=name,
-        ) from None
 
 
 @dataclass(frozen=True)

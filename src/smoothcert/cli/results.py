@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -124,15 +125,10 @@ def table(
         caption: What to write above the table.
         format: The format of the table. latex is for the package booktabs.
     """
-    from smoothcert.runs.formats import collect
-
     named = _named(names)
-    others = [run for run in runs if run not in named.values()]
-    results = collect(named) if named else []
-    if others or not named:
-        results = [*collect(others), *results]
+    others = [sc.read_results(run) for run in runs if run not in named.values()]
     rows = sc.table(
-        results,
+        [*others, *(replace(sc.read_results(run), name=name) for name, run in named.items())],
         reference=reference,
         radii=radii,
         columns=None if columns is None else columns.split(","),

@@ -80,10 +80,14 @@ class NumpyDataset:
     """Base of data sets whose inputs can be read without torch."""
 
     name: str
-    class_names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None = None
     fingerprint: Any
     """See `Dataset`."""
     labels: NDArray[np.int64]
+    labels_are_positions = False
+    """Whether labels are the positions of the names of folders, whose order may be another one than
+    that of a model.
+    """
 
     def stored(self, index: int) -> NDArray[Any]:
         """An input as it is stored: as bytes from 0 to 255, or as floats."""
@@ -91,7 +95,7 @@ class NumpyDataset:
 
     def values(self, index: int) -> Values:
         """An input as floats. Bytes are divided by 255."""
-        return np.ascontiguousarray(self.stored(index), np.float32) / 255
+        return to_floats(np.ascontiguousarray(self.stored(index)))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -232,9 +236,6 @@ class ArrayDataset(NumpyDataset):
     def stored(self, index: int) -> NDArray[Any]:
         x: NDArray[Any] = self._inputs[index]
         return x
-
-    def values(self, index: int) -> Values:
-        return to_floats(self.stored(index))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -398,6 +399,7 @@ def outside(x: Any, *, name: str) -> bool:
         "units of these values"
     )
     if np.all(values == np.floor(values), where=finite):
-        message += f". All are whole numbers: {_TOKENS}"
+        pixels = "" if low < 0 or high > 255 else "divide pixels by 255; "
+        message += f". All are whole numbers: {pixels}{_TOKENS}"
     warn(message)
     return True

@@ -77,7 +77,10 @@ def _from_sequence(data: Any) -> Dataset:
     """A data set from what has entries by index."""
     is_sequence = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if not is_sequence or isinstance(data, (str, bytes, Mapping)):
-        raise _unexpected(type(data).__name__)
+        kind = type(data).__name__
+        if hasattr(data, "getbands"):  # a picture of PIL
+            kind += ": give a list of pictures, as in [picture]"
+        raise _unexpected(kind)
     if type(data).__module__.partition(".")[0] == "datasets" and data.format["type"] is None:
         from smoothcert.data.huggingface import HuggingFaceDataset
 

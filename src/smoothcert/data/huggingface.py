@@ -37,7 +37,6 @@ class HuggingFaceDataset(PictureDataset):
             )
         self._images = table.select_columns(images[0])
         self._column = images[0]
-        self.class_names: tuple[str, ...] | None = None
         self.labels = np.full(len(table), NO_CLASS, np.int64)
         if classes:
             self.class_names = tuple(table.features[classes[0]].names)

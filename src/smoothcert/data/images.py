@@ -28,6 +28,8 @@ _GREY = ("1", "L")
 _UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 _SHOWN_CLASSES = 10
 _IMAGENET_CLASSES = 1000
+_MOST_DIGITS = 9
+"""Of the number of a class."""
 _SHORT_EDGE = 256
 """Pixels of the shorter edge of an image of ImageNet."""
 _CROP = 224
@@ -103,7 +105,6 @@ class ImageFolder(PictureDataset):
     ) -> None:
         self.name = name
         self.folder = _part(place, train=train)
-        self.class_names: tuple[str, ...] | None = None
         self._prepare = prepare
         self._other_classes: tuple[str, ...] | None = None
         """The classes of the training part, if they are others than those of this part."""
@@ -194,12 +195,22 @@ def _channels(image: Image.Image) -> int:
 
 def _check_fits(shape: Shape, first: Shape, *, where: object) -> None:
     """Refuse an image that cannot get the shape of the first one. A grey image becomes coloured."""
-    if shape[1:] != first[1:] or shape[0] > first[0]:
+    if shape[1:] != first[1:]:
         raise InvalidInput(
             "other-image-size",
-            "{where} has (channels, height, width) {shape}, but the first image has {first}: save "
-            'all in grey or in colour; `data="resized:224:DATA"|--input-size 224` brings them to '
-            "one size, before the noise",
+            "{where} has height and width {size}, but the first image has {first_size}: "
+            '`data="resized:{first_size}:DATA"|--input-size {first_size}` brings all to one size, '
+            "before the noise; give the size that the network takes",
+            where=where,
+            shape=shape,
+            first=first,
+            size="x".join(map(str, shape[1:])),
+            first_size="x".join(map(str, first[1:])),
+        )
+    if shape[0] > first[0]:
+        raise InvalidInput(
+            "other-image-colour",
+            "{where} is in colour, but the first image is grey: save all in grey or in colour",
             where=where,
             shape=shape,
             first=first,
@@ -212,6 +223,7 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
     dataset = ImageFolder(folder, train=train, name=name)
     classes = dataset.class_names
     if classes and not all(map(_is_number, classes)):
+        dataset.labels_are_positions = True
         numbered = [f"{number} {name}" for number, name in enumerate(classes[:_SHOWN_CLASSES])]
         log.warning(
             "the labels of %s are the positions of its %d class folders: %s",
@@ -268,7 +280,8 @@ def _class_numbers(names: Sequence[str]) -> dict[str, int]:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal()
+    """Whether a folder is named by the number of a class. Longer ones are dates and the like."""
+    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 def _list(folder: Path) -> tuple[tuple[str, ...], list[Path]]:
@@ -295,9 +308,19 @@ def _folders(folder: Path) -> tuple[str, ...]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
+    files = []
+    for path in _visible(folder):
+        if path.suffix.lower() not in SUFFIXES:
+            continue
+        if path.is_file():
+            files.append(path)
+        elif path.is_symlink() and not path.exists():
+            raise InvalidInput(
+                "broken-link",
+                "{path} is a link to a file that is not here: get the file, or remove the link",
+                path=path,
+            )
+    return sorted(files)
 
 
 def _visible(folder: Path) -> Iterator[Path]:

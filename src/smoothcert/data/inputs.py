@@ -59,9 +59,7 @@ def as_array(x: Any) -> NDArray[np.generic]:
 
 
 def _tensor_as_array(x: Tensor) -> NDArray[np.generic]:
-    if x.layout != torch.strided:
-        x = x.to_dense()
-    x = x.detach().cpu().resolve_conj().resolve_neg()
+    x = x.to_dense().detach().cpu().resolve_conj().resolve_neg()
     if x.is_floating_point() and x.dtype.itemsize < 4:
         x = x.float()  # NumPy has no bfloat16
     array: NDArray[np.generic] = x.numpy()

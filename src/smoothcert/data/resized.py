@@ -32,6 +32,7 @@ class ResizedDataset(PictureDataset):
         self.name = f"{data.name} at {self._height}x{self._width}"
         self.labels = data.labels
         self.class_names = data.class_names
+        self.labels_are_positions = data.labels_are_positions
         self._settle_shape()
 
     def where(self, index: int) -> str:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from torch import Tensor, nn
 
 from smoothcert._agreement import Outputs
-from smoothcert.device.runtime import Runtime, SetupClock, say_nothing
+from smoothcert.device.runtime import Runtime, say_nothing
 from smoothcert.noises import Draw
 
 _KERNELS = "smoothcert.kernels"
@@ -74,7 +74,6 @@ def accelerate(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None] = say_nothing,
-    clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
 ) -> KernelClassifier | nn.Module | Declined:
@@ -86,7 +85,6 @@ def accelerate(
         shape: The shape of one input.
         runtime: Device and number format.
         say: Takes messages about what happens.
-        clock: Takes the seconds of each step.
         draw: The noise of the run, if it is decided: its kernel is then compiled with the others.
 
     Returns:
@@ -98,6 +96,6 @@ def accelerate(
     if find_spec(_KERNELS) is None:
         return Declined("the kernels are not installed")
     faster: KernelClassifier | nn.Module | Declined = import_module(_KERNELS).accelerate(
-        module, plain, shape, runtime, say, clock or SetupClock(), draw
+        module, plain, shape, runtime, say, draw
     )
     return faster

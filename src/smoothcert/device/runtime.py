@@ -3,15 +3,14 @@
 A certificate is about the classifier as it was run, so these settings are part of what is
 certified. They are resolved once, recorded in the manifest, and the same for every batch of a run.
 This module also makes batches and modules in these formats, and has what the steps before a run
-share: messages, seconds, and memory.
+share: messages and memory.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
@@ -390,19 +389,3 @@ def is_out_of_memory(error: Exception) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     return any(message in str(error) for message in _OUT_OF_MEMORY_MESSAGES)
-
-
-class SetupClock:
-    """Adds up the seconds of the steps of a set-up, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Add the time in this block to a step."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

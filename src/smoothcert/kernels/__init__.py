@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from smoothcert._agreement import OtherAnswers, Outputs, Reference
 from smoothcert.device.acceleration import Declined, KernelClassifier
-from smoothcert.device.runtime import Runtime, SetupClock, blank, in_finer_format, noisy_images
+from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.layers import FUSED_DTYPES
@@ -47,27 +47,22 @@ def accelerate(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None],
-    clock: SetupClock,
     draw: Draw | None,
 ) -> KernelClassifier | nn.Module | Declined:
     """What `device.acceleration.accelerate` returns, with the same arguments."""
     try:
         say("tracing the classifier")
-        with clock.step("trace"):
-            traced = _traced(module, shape)
-        with clock.step("check"):
-            affordable = max(_COMPARED_NUMBERS // prod(shape), _FEWEST_COMPARED_ROWS)
-            rows = min(_COMPARED_ROWS[runtime.torch_device.type], affordable)
-            noisy = noisy_images(shape, runtime, rows)
-            reference = Reference(plain, in_finer_format(module, runtime), noisy)
+        traced = _traced(module, shape)
+        affordable = max(_COMPARED_NUMBERS // prod(shape), _FEWEST_COMPARED_ROWS)
+        rows = min(_COMPARED_ROWS[runtime.torch_device.type], affordable)
+        noisy = noisy_images(shape, runtime, rows)
+        reference = Reference(plain, in_finer_format(module, runtime), noisy)
         try:
-            return _as_stages(module, traced, shape, runtime, say, clock, draw, reference)
+            return _as_stages(module, traced, shape, runtime, say, draw, reference)
         except Exception as error:  # networks of any kind
             log.info("no stage kernels for this classifier: %s", first_line(error))
-        with clock.step("compile"):
-            fused = _fuse(traced, shape, runtime)
-        with clock.step("check"):
-            reference.check(fused)
+        fused = _fuse(traced, shape, runtime)
+        reference.check(fused)
         return fused
     except InvalidInput:
         raise
@@ -81,7 +76,6 @@ def _as_stages(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None],
-    clock: SetupClock,
     draw: Draw | None,
     reference: Reference,
 ) -> KernelClassifier:
@@ -89,20 +83,17 @@ def _as_stages(
 
     It raises an error for any other module.
     """
-    with clock.step("trace"):
-        parts = [traced]
-        if isinstance(module, Ensemble):
-            parts = [_traced(member, shape) for member in module.members]
-        networks = [match(part, shape) for part in parts]
+    parts = [traced]
+    if isinstance(module, Ensemble):
+        parts = [_traced(member, shape) for member in module.members]
+    networks = [match(part, shape) for part in parts]
     say("compiling kernels")
-    with clock.step("compile"):
-        members = [
-            StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
-            for network in networks
-        ]
+    members = [
+        StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
+        for network in networks
+    ]
     stages = StageEnsemble(members) if isinstance(module, Ensemble) else members[0]
-    with clock.step("check"):
-        reference.check(stages.logits)
+    reference.check(stages.logits)
     return stages
 
 

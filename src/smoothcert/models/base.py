@@ -383,9 +383,7 @@ def _dense(value: Tensor) -> Tensor:
     """A tensor whose bytes can be read: not quantized, not sparse, lazy operations applied."""
     if value.is_quantized:
         value = value.dequantize()
-    if value.layout != torch.strided:
-        value = value.to_dense()
-    return value.resolve_conj().resolve_neg()
+    return value.to_dense().resolve_conj().resolve_neg()
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
@@ -400,7 +398,7 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
         InvalidInput: There are no logits, or several entries may be the logits.
     """
     if isinstance(output, Tensor):
-        return output if output.layout == torch.strided else output.to_dense()
+        return output.to_dense()
     if isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
         return torch.from_numpy(np.ascontiguousarray(output)).to(device)
     return find_logits(_only_logits(output, classes), classes=classes, device=device)

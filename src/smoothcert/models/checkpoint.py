@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -37,6 +37,8 @@ _FACTORIES = {
 """What a file of the user imports and calls to make a network."""
 
 Found = TypeVar("Found")
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The shapes of tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,12 @@ class Checkpoint:
             module: The network with a head for `classes`.
             classes: The number of classes.
         """
-        target = _unwrapped(module.state_dict())
-        weights = _unwrapped(self.state)
+        target = shapes_of(_unwrapped(module.state_dict()))
+        weights = shapes_of(_unwrapped(self.state))
         sizes = set()
         for key in target.keys() & weights.keys():
-            wanted = tuple(target[key].shape)
-            shape = tuple(weights[key].shape)
+            wanted = target[key]
+            shape = weights[key]
             if shape != wanted:
                 is_head = wanted[:1] == (classes,) and shape[1:] == wanted[1:]
                 sizes.add(shape[0] if is_head and shape else None)
@@ -90,7 +92,9 @@ class Checkpoint:
         """Copy the weights into a module."""
         target = _unwrapped(module.state_dict())
         weights = _unwrapped(self.state)
-        problems = _misfits(target, weights)
+        wanted = shapes_of(target)
+        given = shapes_of(weights)
+        problems = _misfits(wanted, given)
         if problems:
             raise InvalidInput(
                 "weights-do-not-fit",
@@ -99,58 +103,61 @@ class Checkpoint:
                 model=name,
                 problems=", ".join(problems),
                 stated=f"; the file is for {self.architecture}" if self.architecture else "",
-                factory=_factory(name, changed=_changed_layer(target, weights)),
+                factory=_factory(name, wanted, given),
             )
         with torch.no_grad():
             for key, value in weights.items():
                 target[key].copy_(value)
 
 
-def _factory(name: str, *, changed: str) -> str:
+def _factory(name: str, wanted: Shapes, given: Shapes) -> str:
     """How to write a function for a network that was changed after it was made."""
     source, _, network = name.partition(":")
     if source not in _FACTORIES:
         return ""
     module, call = _FACTORIES[source]
+    layer = _changed_layer(wanted, given)
+    changed = re.sub(r"\.(\d+)", r"[\1]", layer)  # as Python writes it: `classifier[6]`
+    shapes = [shape for key, shape in given.items() if key.startswith(f"{layer}.")]
+    matrices = [shape for shape in shapes if len(shape) == 2]
+    outputs, inputs = matrices[-1] if matrices else (10, 512)
     return (
         f". If the network was changed for training, give {setting('model', 'own.py:model')} with "
         "a file own.py, and write into it what training had:\n\n"
         f"{module}\nfrom torch import nn\nfrom torchvision.transforms import Normalize\n\n"
         f"def model():\n    network = {call.format(name=network)}\n"
-        f"    network.{changed} = nn.Linear(512, 10)  # your layers\n"
+        f"    network.{changed} = nn.Linear({inputs}, {outputs})  # your layers\n"
         "    normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])"
         "  # ImageNet's, or yours\n"
         "    return nn.Sequential(normalize, network)\n"
     )
 
 
-def _changed_layer(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """The first layer that differs, as Python writes it: `classifier[6]`."""
-    differing = (
-        key
-        for key in (*target, *weights)
-        if key not in target or key not in weights or target[key].shape != weights[key].shape
-    )
-    first = next(differing)
-    return re.sub(r"\.(\d+)", r"[\1]", first.rpartition(".")[0] or first)
+def shapes_of(state: Mapping[str, Tensor]) -> Shapes:
+    """The shapes of tensors by name."""
+    return {key: tuple(value.shape) for key, value in state.items()}
 
 
-def _misfits(target: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
+def _changed_layer(wanted: Shapes, given: Shapes) -> str:
+    """The first layer that differs, as in "classifier.6"."""
+    first = next(key for key in (*wanted, *given) if wanted.get(key) != given.get(key))
+    return first.rpartition(".")[0] or first
+
+
+def _misfits(wanted: Shapes, given: Shapes) -> list[str]:
     """Why weights do not fit a network, in words."""
     # Files from before PyTorch 0.4.1 lack this counter. Evaluation does not use it.
-    needed = [key for key in target if not key.endswith("num_batches_tracked")]
-    missing = [key for key in needed if key not in weights]
-    unexpected = [key for key in weights if key not in target]
-    shapes = []
-    for key in target:
-        if key in weights and target[key].shape != weights[key].shape:
-            shapes.append(f"{key} {tuple(weights[key].shape)} for {tuple(target[key].shape)}")
+    needed = [key for key in wanted if not key.endswith("num_batches_tracked")]
+    missing = [key for key in needed if key not in given]
+    unexpected = [key for key in given if key not in wanted]
+    differing = [key for key in wanted if key in given and wanted[key] != given[key]]
     problems = []
     if missing:
         problems.append(f"{_some(missing)} missing")
     if unexpected:
         problems.append(f"{_some(unexpected)} unexpected")
-    if shapes:
+    if differing:
+        shapes = [f"{key} {given[key]} for {wanted[key]}" for key in differing]
         problems.append(f"other shapes: {_some(shapes)}")
     return problems
 

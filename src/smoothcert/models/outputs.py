@@ -119,27 +119,18 @@ def checking(model: Network, x: Tensor) -> Iterator[Any]:
     if isinstance(model, nn.Module):
         for part in model.modules():
             _check_layer(part, seeded=seeded)
-    function = unseeded(model)
-    buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
-    try:
-        if isinstance(function, nn.Module):
-            yield call(model, x)
-        else:
-            yield _watched_call(model, x, seeded, buffers)
-    finally:
-        for (part, name), (buffer, value) in buffers.items():
-            buffer.copy_(value)
-            setattr(part, name, buffer)
+    if isinstance(unseeded(model), nn.Module):
+        yield call(model, x)
+    else:
+        with _watched(model, x, seeded=seeded) as output:
+            yield output
 
 
-def _watched_call(
-    function: Network,
-    x: Tensor,
-    seeded: bool,
-    buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]],
-) -> Any:
-    """What a function returns. It collects the buffers of modules in training mode."""
+@contextmanager
+def _watched(function: Network, x: Tensor, *, seeded: bool) -> Iterator[Any]:
+    """What a function returns. After this context, its modules get their buffers back."""
     thread = get_ident()
+    buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
     def before_call(module: nn.Module, inputs: Any) -> None:
         if get_ident() != thread:  # another thread may train a network
@@ -152,12 +143,14 @@ def _watched_call(
                 for name, buffer in part.named_buffers(recurse=False):
                     buffers.setdefault((part, name), (buffer, buffer.clone()))
 
-    hook = register_module_forward_pre_hook(before_call)
     try:
-        with _uncompiled():
-            return call(function, x)
+        with _uncompiled(), register_module_forward_pre_hook(before_call):
+            output = call(function, x)
+        yield output
     finally:
-        hook.remove()
+        for (part, name), (buffer, value) in buffers.items():
+            buffer.copy_(value)
+            setattr(part, name, buffer)
 
 
 @contextmanager

@@ -206,8 +206,7 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
     first = classifiers[0]
     members = []
     for classifier in classifiers:
-        if not isinstance(classifier.module, nn.Module):
-            raise _needs_module(classifier, "weights")
+        module = _module_of(classifier, "weights")
         if _kind(classifier) != _kind(first):
             raise InvalidInput(
                 "other-members",
@@ -215,7 +214,7 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
                 first=_kind(first),
                 other=_kind(classifier),
             )
-        members.append(classifier.module)
+        members.append(module)
     hashes = " ".join(str(each.weights_hash) for each in classifiers)
     weights_hash = hashlib.sha256(f"the mean of {hashes}".encode()).hexdigest()
     return replace(first, module=Ensemble(members).eval(), weights_hash=weights_hash)
@@ -234,15 +233,17 @@ def locally_smoothed(classifier: Classifier, noises: Tensor, local: str) -> Clas
         noises: The noises, of shape (number, *shape of an input).
         local: The setting, in words.
     """
-    if not isinstance(classifier.module, nn.Module):
-        raise _needs_module(classifier, "local")
-    module = LocalMean(classifier.module, noises)
-    module.training = classifier.module.training
+    network = _module_of(classifier, "local")
+    module = LocalMean(network, noises)
+    module.training = network.training
     return classifier.inside(module, f"with local noises {local}")
 
 
-def _needs_module(classifier: Classifier, option: str) -> InvalidInput:
-    return InvalidInput(
+def _module_of(classifier: Classifier, option: str) -> nn.Module:
+    """The module of a classifier. A function may return labels, which have no mean."""
+    if isinstance(classifier.module, nn.Module):
+        return classifier.module
+    raise InvalidInput(
         "not-a-module",
         "{model} is a function, and {option} needs a torch module that returns logits",
         model=classifier.name,

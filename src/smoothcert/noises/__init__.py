@@ -3,7 +3,9 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
-from smoothcert.noises.base import Additive, Noise
+from smoothcert._registry import by_name, from_text, offered_subclasses
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Additive, Noise, dashed
 from smoothcert.noises.base import Draw as Draw
 from smoothcert.noises.gaussian import Gaussian, GridGaussian
 from smoothcert.noises.l0 import Ablation, Discrete
@@ -39,3 +41,37 @@ __all__ = [  # what is public, as smoothcert.NAME
     "Uniform",
     "Zoom",
 ]
+
+
+def noise_from_text(text: str, *, option: str = "noise") -> Noise:
+    """The noise with this name and these numbers, as in "gaussian:0.5".
+
+    Args:
+        text: The text.
+        option: What has the text, for messages.
+    """
+    classes = [cls for cls in offered_subclasses(Noise) if not issubclass(cls, Transformed)]
+    known = by_name((dashed(cls.__name__), cls) for cls in classes)
+    noise: Noise = from_text(option, text, known)
+    return noise
+
+
+def noise_of(noise: Noise | str | None, sigma: float | None) -> Noise:
+    """The noise that the user asks for, by itself or by its sigma, before the device is known."""
+    if (noise is None) == (sigma is None):
+        raise InvalidInput(
+            "noise-or-sigma",
+            "give either `sigma` or `noise`, as in `noise=gaussian:0.5`",
+        )
+    if sigma is not None:
+        return Gaussian(sigma)
+    if isinstance(noise, str):
+        return noise_from_text(noise)
+    if not isinstance(noise, Noise):
+        raise InvalidInput(
+            "not-a-noise",
+            'noise must be a noise such as "gaussian:0.5" or Gaussian(0.5), got {noise!r}{hint}',
+            noise=noise,
+            hint=f": did you mean sigma={noise}?" if isinstance(noise, int | float) else "",
+        )
+    return noise

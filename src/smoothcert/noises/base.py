@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import Field, dataclass, fields, replace
 from math import prod
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -100,7 +100,6 @@ def checked_size(name: str, size: Any) -> int | None:
 
 
 Law = Literal["normal", "uniform", "laplace"]
-LAWS: tuple[Law, ...] = ("normal", "uniform", "laplace")
 
 VERSION = 2
 """The version of what the streams draw for a seed. A run is only continued with its own version."""
@@ -136,7 +135,7 @@ class Additive(Draw):
     scale: float
 
     def __post_init__(self) -> None:
-        _check.one_of("law", self.law, LAWS)
+        _check.one_of("law", self.law, get_args(Law))
         _check.fields(self, _check.between, "scale", low=0)
 
     @property

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import (
     CELL,
     LARGEST_INPUT,
@@ -145,21 +144,3 @@ def is_gaussian(noise: Noise | None, sigma: float) -> bool:
     True
     """
     return isinstance(noise, (Gaussian, GridGaussian)) and noise.sigma == sigma
-
-
-def noise_of(noise: Noise | None, sigma: float | None) -> Noise:
-    """The noise that the user asks for, by itself or by its sigma, before the device is known."""
-    if (noise is None) == (sigma is None):
-        raise InvalidInput(
-            "noise-or-sigma",
-            "give either `sigma` or `noise`, as in `Gaussian(0.5)|gaussian:0.5`",
-        )
-    if sigma is not None:
-        return Gaussian(sigma)
-    if not isinstance(noise, Noise):
-        raise InvalidInput(
-            "not-a-noise",
-            "noise must be a noise such as Gaussian(0.5), got {noise!r}",
-            noise=noise,
-        )
-    return noise

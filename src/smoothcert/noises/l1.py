@@ -130,11 +130,6 @@ class Splitting(OwnDraw, LipschitzNoise):
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
 
-    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Numbers, Numbers]:
-        if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
-            return Noise.trade_off(self, radius, b)
-        return super().trade_off(radius, b)
-
     @property
     def drawing_error(self) -> float:
         return 0.0 if self.levels else super().drawing_error
@@ -153,7 +148,27 @@ _TAIL_CUT = 2.0**-63
 
 
 @dataclass(frozen=True)
-class Laplace(Noise):
+class LogarithmicRadius(Noise):
+    """Base of noises with an exponential tail: R = -scale * ln(2 (1 - p))."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check.fields(self, _check.between, "scale", low=0)
+
+    def radius(self, p: ArrayLike) -> Numbers:
+        q = 1 - _check.probabilities("p", p)
+        with np.errstate(divide="ignore"):
+            # 2 (1 - p) is exact for p >= 1/2. Near p = 1/2, log1p keeps the relative accuracy.
+            log = np.where(q > 0.25, np.log1p(2 * q - 1), np.log(2 * q))
+        return down(-self.scale * log)
+
+    def probability(self, radius: ArrayLike) -> Numbers:
+        return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
+
+
+@dataclass(frozen=True)
+class Laplace(LogarithmicRadius):
     """Add an independent Laplace number to every coordinate: R = -scale * ln(2 (1 - p)) in l1.
 
     With an upper bound b on every other class, R = scale / 2 * (u(a) - u(b)), where u(p) is ln(2 p)
@@ -166,12 +181,8 @@ class Laplace(Noise):
     3.912023
     """
 
-    scale: float
     norm: ClassVar[str] = "l1"
     drawing_error = LARGEST_INPUT * _TAIL_CUT + CELL
-
-    def __post_init__(self) -> None:
-        _check.fields(self, _check.between, "scale", low=0)
 
     @property
     def draw(self) -> Draw:
@@ -180,16 +191,6 @@ class Laplace(Noise):
     @property
     def deviation(self) -> float:
         return sqrt(2) * self.scale
-
-    def radius(self, p: ArrayLike) -> Numbers:
-        q = 1 - _check.probabilities("p", p)
-        with np.errstate(divide="ignore"):
-            # 2 (1 - p) is exact for p >= 1/2. Near p = 1/2, log1p keeps the relative accuracy.
-            log = np.where(q > 0.25, np.log1p(2 * q - 1), np.log(2 * q))
-        return down(-self.scale * log)
-
-    def probability(self, radius: ArrayLike) -> Numbers:
-        return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = _distance(_check.probabilities("p", lower))

@@ -18,6 +18,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import MARGIN, Noise, Numbers, OwnDraw, Shape, bisect_each, down
 from smoothcert.noises.gaussian import GaussianRadius
+from smoothcert.noises.l1 import LogarithmicRadius
 from smoothcert.noises.rounded_normal import thresholds
 
 _UNIFORM_ERROR = 2.0**-53
@@ -163,7 +164,7 @@ class Translation(OfPictures, GaussianRadius):
 
 
 @dataclass(frozen=True)
-class Blur(OfPictures, Noise):
+class Blur(OfPictures, LogarithmicRadius):
     """Blur images with a random squared radius a of mean `scale`: R = -scale * ln(2 (1 - p)).
 
     The blur is the heat equation on the pixels for a time a / 2, with edges that reflect: along
@@ -183,20 +184,9 @@ class Blur(OfPictures, Noise):
     1.609438
     """
 
-    scale: float
     norm: ClassVar[str] = "squared radius of added blur"
     deviation = 0.0
     drawing_error = 2.0**-50  # 53 bits of a uniform number, and the rounding of its logarithm
-
-    def __post_init__(self) -> None:
-        _check.fields(self, _check.between, "scale", low=0)
-
-    def radius(self, p: ArrayLike) -> Numbers:
-        p = _check.probabilities("p", p)
-        return self.radius_between(p, 1 - p)
-
-    def probability(self, radius: ArrayLike) -> Numbers:
-        return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         a = _check.probabilities("p", lower)

@@ -118,19 +118,12 @@ def answers(
         certificates: The inputs with their votes.
         classes: The number of classes.
     """
-    asked = question.plan(plan)
-    if isinstance(asked, DecidingPlan):
-        # A radius that no votes can prove, where there are smaller ones, is just not proved.
-        replace(asked, radii=asked.radii[:1]).for_noise(noise)
+    asked = _asked_of(plan, question.plan(plan), noise)
     path = _path(question.levels, plan, certificates, classes)
-    first_look = 0
-    if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
-        # This pilot has another size than that of bets, and it has chosen the class: from here on,
-        # the class is given, which is what plans call known labels.
-        asked = replace(asked, known_labels=True, pilot=0)
-        first_look = int(plan.pilot > 0)
     states = [asked.init(noise, chosen) for chosen in path]
-    in_run = plan.init(noise, _labels(certificates) if plan.known_labels else None)
+    in_run = plan.init(noise, _labels(plan, certificates))
+    # A pilot that only chose the class is not told to a plan without one.
+    first_look = int(plan.pilot > asked.pilot)
     for look in range(first_look, max(len(c.looks) for c in certificates)):
         votes = _votes(certificates, look, classes)
         states = [
@@ -141,17 +134,30 @@ def answers(
             in_run = told(plan, in_run, votes)
             states = [_in_stages_of(in_run, state, votes) for state in states]
     proofs = [proved(asked, state) for state in states]
-    radii = [np.broadcast_to(np.array(p.radius, float), len(certificates)) for p in proofs]
-    claimed = np.minimum.accumulate(radii)  # NaN stays NaN
-    if question.radii is not None and asked.radii is None:
-        claimed = _largest_below(claimed, question.radii)
+    allowed = question.radii if asked.radii is None else None
+    claimed = _claimed_radii(proofs, len(certificates), allowed)
     return [
         replace(proof, prediction=chosen, radius=radius)
         for proof, chosen, radius in zip(proofs, path, claimed, strict=True)
     ]
 
 
-def _labels(certificates: Sequence[Certificate]) -> NDArray[np.int64]:
+def _asked_of(plan: Plan, asked: Plan, noise: Noise) -> Plan:
+    """The plan that proves each level, for votes that another plan has drawn."""
+    if isinstance(asked, DecidingPlan):
+        # A radius that no votes can prove, where there are smaller ones, is just not proved.
+        replace(asked, radii=asked.radii[:1]).for_noise(noise)
+    if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):
+        # This pilot has another size than that of bets, and it has chosen the class: from here on,
+        # the class is given, which is what plans call known labels.
+        return replace(asked, known_labels=True, pilot=0)
+    return asked
+
+
+def _labels(plan: Plan, certificates: Sequence[Certificate]) -> NDArray[np.int64] | None:
+    """The classes that are fixed in advance; None if the pilot chooses them."""
+    if not plan.known_labels:
+        return None
     return np.array([certificate.label for certificate in certificates], np.int64)
 
 
@@ -175,8 +181,9 @@ def _path(
 
     The pilot decides from coarse to fine: in the winning group, the winning subgroup.
     """
-    if plan.known_labels:
-        return [np.array(level.of)[_labels(certificates)] for level in levels]
+    labels = _labels(plan, certificates)
+    if labels is not None:
+        return [np.array(level.of)[labels] for level in levels]
     votes = _votes(certificates, 0, classes)
     path = []
     for level in levels:
@@ -199,7 +206,14 @@ def _in_stages_of(in_run: Any, state: Any, votes: ManyVotes) -> Any:
     return state._replace(progress=progress)
 
 
-def _largest_below(radius: Array, radii: Sequence[float]) -> Array:
-    """The largest of some radii that is below a proved radius; NaN if none is."""
-    steps = np.array([np.nan, *radii])
-    return steps[np.searchsorted(radii, np.where(np.isnan(radius), -1, radius), side="left")]
+def _claimed_radii(proofs: Sequence[Proof], inputs: int, allowed: Sequence[float] | None) -> Array:
+    """The radii at which each level and all coarser ones are proved, (levels, inputs).
+
+    Where only some radii are allowed, it is the largest one below what is proved, NaN if none is.
+    """
+    radii = [np.broadcast_to(np.array(proof.radius, float), inputs) for proof in proofs]
+    proved_by_all = np.minimum.accumulate(radii)  # NaN stays NaN
+    if allowed is None:
+        return proved_by_all
+    steps = np.array([np.nan, *allowed])
+    return steps[np.searchsorted(allowed, np.nan_to_num(proved_by_all, nan=-1), side="left")]

@@ -43,7 +43,7 @@ from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Numbers
-from smoothcert.plans.base import Plan, Proof, check_random, settle
+from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import DecidingPlan
 from smoothcert.plans.follow import Case
@@ -153,9 +153,9 @@ class BettingRadii(DecidingPlan):
         return not self.earlier and self.samples >= recorded.samples and same_radii
 
     def for_noise(self, noise: Noise) -> Self:
-        check_random(noise)
-        noise.trade_off(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
-        return DecidingPlan.for_noise(self, noise)
+        DecidingPlan.for_noise(self, noise)
+        noise.trade_off(self.radii[-1], 0.25)  # a noise without a curve refuses
+        return self
 
     def init(self, noise: Noise, chosen: Numbers = None) -> State:
         return State(Tally.begin(self, noise, chosen))
@@ -280,7 +280,7 @@ class BettingRadii(DecidingPlan):
         return np.array([stage.n_radii for stage in self.stages])
 
     def coverage(self, noise: Noise) -> Coverage:
-        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
+        return Coverage.by_theorem("Ville's inequality", self.alpha)
 
     def p_value(
         self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -89,6 +89,16 @@ class Coverage:
     simulated: Simulated | None = None
     """Where counts do not tell the states of the plan: the figures are shares of simulated
     inputs."""
+
+    @classmethod
+    def by_theorem(cls, theorem: str, alpha: float) -> Self:
+        """What a theorem says that limits every failure to alpha.
+
+        Args:
+            theorem: Its name.
+            alpha: The promise.
+        """
+        return cls(alpha, alpha, 0.5, alpha, theorem=theorem)
 
     def plain(self) -> dict[str, Any]:
         """The figures as a dictionary for JSON."""
@@ -209,7 +219,7 @@ def _certifying(plan: Plan) -> Plan:
 
 
 def _searched(plan: Plan, noise: Noise) -> Coverage:
-    if plan.bound == "runner-up":
+    if plan.bound == "runner-up" or plan.top > 1:
         raise unknown_failure(plan)
     if not is_countable(plan, noise):
         return _simulate(plan, noise)

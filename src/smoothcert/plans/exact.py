@@ -20,7 +20,7 @@ from smoothcert.noises.base import Numbers
 from smoothcert.plans.base import Plan, Proof, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.expected import Expected
-from smoothcert.plans.votes import RIVALS, Tally
+from smoothcert.plans.votes import Tally
 from smoothcert.statistics.top_k import top_k_radius
 
 
@@ -80,23 +80,23 @@ class Exact(Plan):
         return 0 if state.look else state.noise.outcomes or 0
 
     def prove(self, state: Tally) -> Proof:
-        if state.chosen is None or state.rivals is None or state.rivals.votes is None:
+        if state.chosen is None or not state.look:
             return Proof()
         drawn = np.maximum(state.drawn, 1)
         lower = np.asarray(state.count) / drawn
+        every = state.in_array(state.every)
         if self.top > 1:
-            rivals = state.every.largest_beside(state.chosen, self.top) / drawn[..., None]
+            rivals = every.largest_beside(state.chosen, self.top) / drawn[..., None]
             radius = top_k_radius(state.noise, lower, rivals)
             return Proof(
                 state.chosen, radius[()], lower[()], count=state.count, counted=state.drawn
             )
-        # Rivals were chosen by this very look, so the strongest one is among those counted alone.
-        votes = np.asarray(state.rivals.votes)[..., :RIVALS].max(axis=-1)
+        votes = every.largest_beside(state.chosen, 1)[..., 0]
         if state.noise.breaks_ties:
             # The class with the smaller number wins a tie; class 0 takes part without a vote, too.
-            strongest = state.rivals.strongest
-            first = np.maximum(np.asarray(strongest)[..., 0], 0) if np.size(strongest) else 0
-            votes = votes + (first < np.asarray(state.chosen))
+            strongest = every.strongest_beside(state.chosen)
+            rival = np.maximum(strongest[..., 0], 0) if strongest.size else 0
+            votes = votes + (rival < np.asarray(state.chosen))
         return Proof.from_bounds(state, lower[()], (votes / drawn)[()])
 
     def coverage(self, noise: Noise) -> Coverage:

@@ -249,6 +249,13 @@ def _of_those(taking_part: NDArray[np.bool_], new: Any, old: Any) -> Any:
 def proved(plan: Plan, state: Any) -> Proof:
     """What a plan proves, after a check, because it may be the user's own."""
     proof = type(plan).prove(plan, state)
+    if not isinstance(proof, Proof):
+        raise InvalidInput(
+            "not-a-proof",
+            "{plan}.prove must return a Proof, got {kind}",
+            plan=type(plan).__name__,
+            kind=type(proof).__name__,
+        )
     lower = np.asarray(proof.lower, float)
     if not np.all((lower >= 0) & (lower <= 1)):
         raise InvalidInput(

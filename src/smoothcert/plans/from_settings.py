@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from smoothcert import _check
-from smoothcert._registry import class_named, named_by_user
+from smoothcert._registry import class_named, named_subclasses
 from smoothcert._settings import PlanSettings
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.plans import METHODS, AtRadii, Combined, InputSpecific, Plan, Price
@@ -41,22 +42,27 @@ def plan_from(settings: PlanSettings, *, budget: bool = False) -> Plan:
     if settings.protocol is not None:
         settings = _of_protocol(settings, budget=budget)
     method = settings.method or _default_method(settings, budget=budget)
-    plans = named_by_user(Plan) | METHODS
+    plans = named_subclasses(Plan, METHODS)
     option = either("method", "--method")
     chosen = {name: class_named(option, name, plans) for name in method.split(",")}
     known = {name for cls in chosen.values() for name in _parameters_of(cls)}
     for name in _of_a_plan(settings) - known:
-        owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
-        raise InvalidInput(
-            "option-of-another-method",
-            "{given} is for {owners}: leave it out with `method={method}`",
-            given=setting(name),
-            owners=" or ".join(setting("method", owner) for owner in owners),
-            method=method,
-            option=name,
-        )
+        raise _option_of_another(name, method, plans)
     parts = [_plan(name, cls, settings, budget=budget) for name, cls in chosen.items()]
     return parts[0] if len(parts) == 1 else Combined(tuple(parts))
+
+
+def _option_of_another(name: str, method: str, plans: Mapping[str, Any]) -> InvalidInput:
+    """The error for a setting that no chosen plan knows."""
+    owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
+    return InvalidInput(
+        "option-of-another-method",
+        "{given} is for {owners}: leave it out with `method={method}`",
+        given=setting(name),
+        owners=" or ".join(setting("method", owner) for owner in owners),
+        method=method,
+        option=name,
+    )
 
 
 def plan_of_version_1(settings: PlanSettings, plan: Plan) -> Plan | None:

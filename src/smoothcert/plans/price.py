@@ -133,10 +133,8 @@ class Price(TwoStagePlan):
         return np.nextafter(share * rest, 2.0).clip(max=1.0)
 
     def coverage(self, noise: Noise) -> Coverage:
-        theorem = "stopping on bad news alone"
-        if self.bounds_others:
-            theorem = "union bound"
-        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem=theorem)
+        theorem = "union bound" if self.bounds_others else "stopping on bad news alone"
+        return Coverage.by_theorem(theorem, self.alpha)
 
     def expected(self, p: ArrayLike, noise: Noise) -> Expected:
         rng = np.random.default_rng(0)

@@ -32,7 +32,7 @@ def is_countable(plan: Plan, noise: Noise) -> bool:
     do not count.
     """
     state = type(plan).init(plan, noise, 0)
-    counts = type(state) is Tally and state.rivals is None and type(plan).update is Rule.update
+    counts = type(state) is Tally and state.every is None and type(plan).update is Rule.update
     return counts and bool(state.pilot or plan.known_labels)
 
 

@@ -227,16 +227,16 @@ class TwoStagePlan(Plan):
             return 0
         if self.reused:
             return self.after_pilot(state.count, state.noise)[()]
-        rivals = None if state.rivals is None else state.rivals.pilot
+        rivals = None if self.bound == "binary" else state.in_groups(state.first)
         return self.after_pilot(state.pilot_count, state.noise, rivals)[()]
 
     def prove(self, state: Tally) -> Proof:
         lower = self._lower(state)
         if self.top > 1:
             return self._prove_top(state, lower)
-        if state.rivals is None or state.rivals.votes is None:
+        if self.bound == "binary" or not np.any(state.drawn):
             return Proof.from_bounds(state, lower)
-        groups = self._upper_of_each(state, state.rivals.votes).max(axis=-1)
+        groups = self._upper_of_each(state, state.in_groups(state.every)).max(axis=-1)
         upper = np.minimum(groups, bounds.one_minus_up(lower))
         return Proof.from_bounds(state, lower, upper)
 
@@ -252,7 +252,8 @@ class TwoStagePlan(Plan):
         """The radius within which the class stays among the `top` most probable ones."""
         if state.chosen is None or not np.any(state.drawn):
             return Proof()
-        rivals = self._upper_of_each(state, state.every.largest_beside(state.chosen, self.top))
+        votes = state.in_array(state.every).largest_beside(state.chosen, self.top)
+        rivals = self._upper_of_each(state, votes)
         radius = top_k_radius(state.noise, lower, rivals)
         radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
         return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)
@@ -265,12 +266,11 @@ class TwoStagePlan(Plan):
 
 def coverage(plan: TwoStagePlan, noise: Noise) -> Coverage:
     """The exact failure of a plan whose second draw depends on the pilot alone."""
-    alpha = plan.alpha
     if plan.bounds_others:
-        return Coverage(alpha, alpha, 0.5, alpha, theorem="union bound")
+        return Coverage.by_theorem("union bound", plan.alpha)
     failure, p = worst_case(plan, noise)
     tied = tie_failure(plan, noise)
-    return Coverage(alpha, failure, p, tied, pilot_counts=bool(plan.reused))
+    return Coverage(plan.alpha, failure, p, tied, pilot_counts=bool(plan.reused))
 
 
 def p_value(

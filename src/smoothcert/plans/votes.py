@@ -1,8 +1,8 @@
 """The votes of one look, their tally, and whether recorded votes and answers are still the same.
 
-The votes of a look are a dictionary by class for one input, and arrays for many. A plan asks both
-the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)`, `in_groups(chosen, rivals)` and
-`largest_beside(chosen, most)`.
+The votes of a look are a dictionary by class for one input (`Look`), and arrays for many
+(`ManyVotes`). A plan asks both the same questions: `of(chosen)` and `top`. What it asks about other
+classes, it asks its `Tally`.
 """
 
 from __future__ import annotations
@@ -102,39 +102,19 @@ class Look:
         """The votes of both looks together."""
         return Look(self.samples + other.samples, dict(Counter(self.votes) + Counter(other.votes)))
 
-    def strongest_beside(self, chosen: int | None) -> tuple[int, ...]:
-        """The other classes with most votes, `RIVALS` of them at most.
+    def in_array(self, classes: int) -> ManyVotes:
+        """The votes as those of many inputs, of which there is one.
 
         Args:
-            chosen: The class that they are rivals of.
+            classes: The number of classes, above all that have votes.
         """
-        others = [c for c, count in self.votes.items() if count and c != chosen]
-        return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:RIVALS])
-
-    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> Counts:
-        """Votes for each rival, and for all other classes together.
-
-        Args:
-            chosen: The class that they are rivals of.
-            rivals: Rivals that are counted one by one.
-        """
-        alone = [self.votes.get(c, 0) for c in rivals] + [0] * (RIVALS - len(rivals))
-        pooled = sum(self.votes.values()) - self.of(chosen) - sum(alone)
-        return np.array([*alone, pooled])
-
-    def largest_beside(self, chosen: int | None, most: int) -> Counts:
-        """The most votes that other classes have, 0 where there are fewer classes.
-
-        Args:
-            chosen: The class that they are rivals of.
-            most: How many of them.
-        """
-        counts = sorted((n for c, n in self.votes.items() if c != chosen), reverse=True)
-        return np.array([*counts, *[0] * most][:most])
+        votes = np.zeros(classes, np.int64)
+        votes[list(self.votes)] = list(self.votes.values())
+        return ManyVotes(np.asarray(self.samples), votes)
 
 
 class ManyVotes:
-    """The votes of one look at many inputs; the same questions as to a `Look`.
+    """The votes of one look at many inputs.
 
     Args:
         samples: Samples of each input; 0 for an input that has enough.
@@ -155,27 +135,44 @@ class ManyVotes:
         return np.asarray(self.votes.argmax(axis=-1))
 
     def of(self, chosen: Numbers) -> Numbers:
-        return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
+        return np.take_along_axis(self.votes, np.asarray(chosen)[..., None], axis=-1)[..., 0]
 
-    def strongest_beside(self, chosen: Numbers) -> Numbers:
-        masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
-        order = np.argsort(-masked, axis=-1, kind="stable")[
-            ..., : min(RIVALS, masked.shape[-1] - 1)
-        ]
-        # As for one input, a class without a vote is not counted alone: -1 stands for it.
+    def __add__(self, other: ManyVotes) -> ManyVotes:
+        return ManyVotes(self.samples + other.samples, self.votes + other.votes)
+
+    def strongest_beside(self, chosen: Numbers) -> Counts:
+        """The other classes with most votes, `RIVALS` of them at most; -1 for a class without a
+        vote.
+
+        Args:
+            chosen: The class that they are rivals of.
+        """
+        is_chosen = np.arange(self.votes.shape[-1]) == np.asarray(chosen)[..., None]
+        masked = np.where(is_chosen, -1, self.votes)
+        most = min(RIVALS, masked.shape[-1] - 1)
+        order = np.argsort(-masked, axis=-1, kind="stable")[..., :most]
         return np.where(np.take_along_axis(masked, order, axis=-1) > 0, order, -1)
 
-    def in_groups(self, chosen: Numbers, rivals: Numbers) -> Numbers:
+    def in_groups(self, chosen: Numbers, rivals: Counts) -> Counts:
+        """Votes for each rival, and for all other classes together.
+
+        Args:
+            chosen: The class that they are rivals of.
+            rivals: Rivals that are counted one by one.
+        """
         votes = np.take_along_axis(self.votes, np.maximum(rivals, 0), axis=-1)
         alone = np.where(rivals >= 0, votes, 0)
         pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
         missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
         return np.concatenate([alone, missing, pooled], axis=-1)
 
-    def __add__(self, other: ManyVotes) -> ManyVotes:
-        return ManyVotes(self.samples + other.samples, self.votes + other.votes)
-
     def largest_beside(self, chosen: Numbers, most: int) -> Counts:
+        """The most votes that other classes have, 0 where there are fewer classes.
+
+        Args:
+            chosen: The class that they are rivals of.
+            most: How many of them.
+        """
         others = np.arange(self.votes.shape[-1]) != np.asarray(chosen)[..., None]
         missing = np.zeros((*self.votes.shape[:-1], most), np.int64)
         counts = np.concatenate([np.where(others, self.votes, 0), missing], axis=-1)
@@ -185,29 +182,6 @@ class ManyVotes:
 Votes = Look | ManyVotes
 
 _NO_VOTES = Look(0, {})
-
-
-class Rivals(NamedTuple):
-    """Votes for groups of other classes: `RIVALS` that the first look finds strongest, and all
-    others together.
-    """
-
-    strongest: Numbers = None
-    """The classes that are counted one by one; None before the first look."""
-    pilot: Numbers = None
-    """Votes for each group in the pilot, right after it."""
-    votes: Numbers = None
-    """Votes for each group among the samples that count; None before the first of them."""
-
-    def add(self, votes: Votes, chosen: Numbers, *, pilot: bool) -> Rivals:
-        """The groups after one more look; `pilot` says whether its votes only plan."""
-        strongest = self.strongest
-        if strongest is None:
-            strongest = votes.strongest_beside(chosen)
-        groups = votes.in_groups(chosen, strongest)
-        if pilot:
-            return Rivals(strongest, groups, None)
-        return Rivals(strongest, None, groups if self.votes is None else self.votes + groups)
 
 
 class Tally(NamedTuple):
@@ -232,8 +206,8 @@ class Tally(NamedTuple):
     """Votes for the class among the `drawn` samples."""
     drawn: Numbers = 0
     """Samples that count."""
-    rivals: Rivals | None = None
-    """Votes for other classes; None for a plan that does not need them."""
+    first: Any = None
+    """All votes of the first look; None before it."""
     every: Any = None
     """Votes for every class among the samples that count; None for a plan that does not need
     them."""
@@ -248,7 +222,7 @@ class Tally(NamedTuple):
             rule: The plan. Its `pilot` samples do not count.
             noise: The smoothing noise.
             chosen: The class, if it is fixed in advance.
-            rivals: Whether to count the votes for other classes.
+            rivals: Whether to keep the votes for other classes.
         """
         if not (rule.pilot or rule.known_labels or noise.outcomes):
             raise InvalidInput(
@@ -258,22 +232,17 @@ class Tally(NamedTuple):
                 "`known_labels=True`",
                 plan=rule,
             )
-        every = _NO_VOTES if rule.top > 1 else None
-        return cls(
-            noise, rule.pilot, chosen=chosen, rivals=Rivals() if rivals else None, every=every
-        )
+        every = _NO_VOTES if rivals or rule.top > 1 else None
+        return cls(noise, rule.pilot, chosen=chosen, every=every)
 
     def add(self, votes: Votes) -> Tally:
         """The tally after one more look."""
         chosen = self.chosen
         if chosen is None and self.look == 0:
             chosen = votes.top
-        in_pilot = self.look == 0 and self.pilot > 0
-        rivals = self.rivals
-        if rivals is not None:
-            rivals = rivals.add(votes, chosen, pilot=in_pilot)
-        after = self._replace(look=self.look + 1, chosen=chosen, rivals=rivals)
-        if in_pilot:
+        first = votes if self.first is None else self.first
+        after = self._replace(look=self.look + 1, chosen=chosen, first=first)
+        if self.look == 0 and self.pilot:
             return after._replace(pilot_count=votes.of(chosen))
         count = self.count + votes.of(chosen)
         every = self.every
@@ -281,6 +250,26 @@ class Tally(NamedTuple):
             every = votes if every is _NO_VOTES else every + votes
         drawn = self.drawn + votes.samples
         return after._replace(pilot_count=0, count=count, drawn=drawn, every=every)
+
+    def in_groups(self, votes: Votes) -> Counts:
+        """Votes for each of the `RIVALS` that the first look finds strongest, and for all other
+        classes together.
+
+        Args:
+            votes: Those of the first look, or of every sample that counts.
+        """
+        strongest = self.in_array(self.first).strongest_beside(self.chosen)
+        return self.in_array(votes).in_groups(self.chosen, strongest)
+
+    def in_array(self, votes: Votes) -> ManyVotes:
+        """Votes as an array, which has a place for the class of one input.
+
+        Args:
+            votes: Those of the first look, or of every sample that counts.
+        """
+        if isinstance(votes, ManyVotes):
+            return votes
+        return votes.in_array(1 + max([self.chosen, *self.first.votes, *self.every.votes]))
 
     @property
     def without_class(self) -> bool:

@@ -347,7 +347,7 @@ class Walk(DecidingPlan):
         return _SUM_MARGIN - log(self.alpha * (1 - _LEVEL_SHARE) * _LEVEL_SHARE**level)
 
     def coverage(self, noise: Noise) -> Coverage:
-        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
+        return Coverage.by_theorem("Ville's inequality", self.alpha)
 
     def cells(
         self, looks: Sequence[Look], noise: Noise, label: int | None = None

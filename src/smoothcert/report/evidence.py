@@ -10,6 +10,7 @@ from smoothcert._files import read_toml
 from smoothcert.errors import InvalidInput
 from smoothcert.report.page import inputs_of, write_page
 from smoothcert.runs.run import open_run
+from smoothcert.statistics.metrics import most_wrong
 
 if TYPE_CHECKING:
     from smoothcert.tasks.audit import Audit
@@ -79,5 +80,6 @@ def write_evidence(
         run=run,
         audit=audit,
         certified=certified,
+        most_wrong=most_wrong(run.plan.alpha, run.tried)[0],
         **inputs_of([run], None, [c.id for c in certified]),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from smoothcert.noises import Transformed
-from smoothcert.plans import Certificate
+from smoothcert.plans import Certificate, Look
 from smoothcert.report.pictures import (
     COUNTED,
     NORMS,
@@ -147,9 +146,7 @@ class Explained:
     @cached_property
     def votes(self) -> tuple[Bar, ...]:
         """The votes of all samples by class, the most frequent classes first."""
-        votes: Counter[int] = Counter()
-        for look in self.certificate.looks:
-            votes += Counter(look.votes)  # this leaves out classes without votes
+        votes = sum(self.certificate.looks, Look(0, {})).votes
         order = sorted(votes, key=lambda n: (n != self._top, -votes[n], n))
         shown = order[:_MOST_CLASSES]
         others = order[_MOST_CLASSES:]

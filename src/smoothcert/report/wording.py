@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
-from smoothcert.runs.words import about_each, bias_of_p, grouped, norm_in_brackets, uncertified
+from smoothcert.runs.words import bias_of_p, grouped, norm_in_brackets, uncertified
 
 
 def sentences(*parts: str) -> str:
@@ -38,7 +38,7 @@ def norms(runs: Sequence[Results]) -> list[str]:
 
 def promise(runs: Sequence[Results]) -> str:
     """The changes that a radius r is about, in words after "no"; with names if runs differ."""
-    return about_each(runs, _change, between=" and no ")
+    return _about_each(runs, _change, between=" and no ")
 
 
 def _change(run: Results) -> str:
@@ -49,7 +49,7 @@ def _change(run: Results) -> str:
 
 def units(runs: Sequence[Results]) -> str:
     """The inputs that radii are for, in words that follow "for"; with names if runs differ."""
-    return about_each(runs, _inputs, between=" and for ")
+    return _about_each(runs, _inputs, between=" and for ")
 
 
 def _inputs(run: Results) -> str:
@@ -58,6 +58,14 @@ def _inputs(run: Results) -> str:
     if run.other_range:
         return f"inputs with values in {run.other_range}"
     return "inputs with values that are not recorded"
+
+
+def _about_each(runs: Sequence[Results], words: Callable[[Results], str], *, between: str) -> str:
+    """What is said about runs; with their names if it differs."""
+    names = grouped((words(run), run.name) for run in runs)
+    if len(names) < 2:
+        return "".join(names)
+    return between.join(f"{said} ({', '.join(of)})" for said, of in names.items())
 
 
 def acr_note(runs: Sequence[Results]) -> str:

@@ -399,6 +399,12 @@ def check_comparable(a: Results, b: Results) -> None:
     """Refuse results that cannot be compared."""
     check_finished(a)
     check_finished(b)
+    _check_same_inputs(a, b)
+    _check_same_settings(a, b)
+
+
+def _check_same_inputs(a: Results, b: Results) -> None:
+    """Refuse results on other data, without common inputs, or with other labels."""
     if a.manifest and b.manifest and not same_data(a.manifest.data_hash, b.manifest.data_hash):
         raise _refusal(
             "other-data",
@@ -408,15 +414,6 @@ def check_comparable(a: Results, b: Results) -> None:
             "certify both on the same data",
             data_a=a.manifest.data,
             data_b=b.manifest.data,
-        )
-    if question_in_words(a) != question_in_words(b):
-        raise _refusal(
-            "other-question",
-            a,
-            b,
-            "they answer other questions ({question_a} and {question_b}); ask both the same one",
-            question_a=question_in_words(a) or "classes",
-            question_b=question_in_words(b) or "classes",
         )
     common, in_a, in_b = np.intersect1d(a.id, b.id, return_indices=True)
     if not len(common):
@@ -436,22 +433,32 @@ def check_comparable(a: Results, b: Results) -> None:
             "input {id} has another label in each; certify both on the same data",
             id=int(relabelled[0]),
         )
-    if a.noise is not None and b.noise is not None and a.noise.norm != b.noise.norm:
+
+
+def _check_same_settings(a: Results, b: Results) -> None:
+    """Refuse results about something else, or plans with another alpha, ceiling or bound."""
+    if question_in_words(a) != question_in_words(b):
+        raise _refusal(
+            "other-question",
+            a,
+            b,
+            "they answer other questions ({question_a} and {question_b}); ask both the same one",
+            question_a=question_in_words(a) or "classes",
+            question_b=question_in_words(b) or "classes",
+        )
+    norms = [one.noise.norm for one in (a, b) if one.noise is not None]
+    if len(set(norms)) > 1:
         raise _refusal(
             "other-norm",
             a,
             b,
             "their radii are in {norm_a} and {norm_b}; compare runs with radii in one norm",
-            norm_a=a.noise.norm,
-            norm_b=b.noise.norm,
+            norm_a=norms[0],
+            norm_b=norms[1],
         )
-    _check_same_effort(a, b)
-
-
-def _check_same_effort(a: Results, b: Results) -> None:
-    """Refuse plans with another alpha, ceiling or bound: the models would not differ alone."""
     if a.certified_by is None or b.certified_by is None:
         return
+    # With another alpha, ceiling or bound, the models would not differ alone.
     for name in ("alpha", "samples", "bound"):
         of_a = getattr(a.requested_plan, name)
         of_b = getattr(b.requested_plan, name)

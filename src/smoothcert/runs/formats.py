@@ -30,7 +30,6 @@ from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
 from smoothcert.runs.results import (
@@ -127,6 +126,8 @@ def _read_export(path: Path) -> Results:
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+    if noise is None and plan is not None:
+        raise ValueError("it has a plan and no noise")
     claimed = meta.get("claimed")
     check_type(claimed, list[float] | None)
     return Results(
@@ -149,14 +150,9 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
         results: Runs and other results, or their folders and files; a dictionary gives them names.
             Equal names get the names of their folders.
     """
-    sources: list[Any] = [results]
-    if isinstance(results, Mapping):
-        sources = [replace(read_results(r), name=name) for name, r in results.items()]
-    elif isinstance(results, Iterable) and not isinstance(results, (str, Results)):
-        sources = list(results)
-    if not sources:
+    opened = distinct_names(_opened(results))
+    if not opened:
         raise InvalidInput("no-runs", "give at least one run")
-    opened = distinct_names([read_results(r) for r in sources])
     filled = [r for r in opened if len(r)]
     empty = ", ".join(r.name for r in opened if not len(r))
     if not filled:
@@ -168,6 +164,14 @@ def collect(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[R
     if empty:
         warn("no-certificates", "left out, without certificates yet: {names}", names=empty)
     return filled
+
+
+def _opened(results: Source | Sequence[Source] | Mapping[str, Source]) -> list[Results]:
+    if isinstance(results, Mapping):
+        return [replace(read_results(r), name=name) for name, r in results.items()]
+    if isinstance(results, Iterable) and not isinstance(results, (str, Results)):
+        return [read_results(r) for r in results]
+    return [read_results(results)]
 
 
 def distinct_names(results: Sequence[Results]) -> list[Results]:
@@ -307,23 +311,26 @@ def _settings(results: Results) -> dict[str, Any]:
 
 
 def _to_cohen(results: Results) -> bytes:
-    rows = zip(
-        results.id.tolist(),
-        results.label.tolist(),
-        results.prediction.tolist(),
-        (round_down(radius, 6) for radius in results.radius.tolist()),
-        results.correct.astype(int).tolist(),
-        (timedelta(seconds=seconds) for seconds in results.seconds.tolist()),
-        strict=True,
-    )
-    return "".join("\t".join(map(str, row)) + "\n" for row in [LOG_COLUMNS, *rows]).encode()
+    columns = {
+        "idx": results.id.tolist(),
+        "label": results.label.tolist(),
+        "predict": results.prediction.tolist(),
+        "radius": [round_down(radius, 6) for radius in results.radius.tolist()],
+        "correct": results.correct.astype(int).tolist(),
+        "time": [timedelta(seconds=seconds) for seconds in results.seconds.tolist()],
+    }
+    return _separated(columns, "\t")
 
 
 def _to_csv(results: Results) -> bytes:
     columns = shown_columns(results)
     columns["correct"] = [None if value is None else int(value) for value in columns["correct"]]
+    return _separated(columns, ",")
+
+
+def _separated(columns: Mapping[str, Sequence[Any]], delimiter: str) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
     # Python prints the shortest text that reads back as the same number, and nothing for None.
     writer.writerows(zip(*columns.values(), strict=True))
@@ -331,7 +338,7 @@ def _to_csv(results: Results) -> bytes:
 
 
 def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), restval=None, strict=True))
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), strict=True))
     if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
     columns = {name: [row[name] or None for row in rows] for name in COLUMNS}

@@ -95,17 +95,13 @@ def name_of_log(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise InvalidInput(
             "unreadable-file",
             "cannot read the log {path}: {why}",
             path=path,
             why=error.strerror or error,
-        ) from None
-    except UnicodeDecodeError:
-        raise InvalidInput(
-            "not-text", "{path} is not a text file, but a log is tab-separated text", path=path
         ) from None
 
 

@@ -64,8 +64,6 @@ _MAY_CHANGE = (
 
 Batch and compilation are compared when the classifier is prepared.
 """
-_DRAWING = ("model", "weights_hash", "seed", "device", "dtype", "settings", "drawing", "noise")
-"""What decides about votes, beside the data, the denoiser and the answers of the model."""
 
 
 Simple: TypeAlias = bool | int | float | str | None
@@ -250,8 +248,6 @@ class Manifest:
             "ids": compact_ids(self.ids),
             "noise": describe(self.noise),
             "plan": describe(self.plan),
-            "circumstances": dict(self.circumstances),
-            "settings": dict(self.settings),
         }
 
     @classmethod
@@ -319,13 +315,8 @@ class Manifest:
 
     def same_draws(self, other: Manifest) -> bool:
         """Whether both runs have the same votes for the same samples."""
-        same_settings = all(getattr(self, name) == getattr(other, name) for name in _DRAWING)
-        return (
-            same_settings
-            and hash_of(self.denoiser) == hash_of(other.denoiser)
-            and same_data(self.data_hash, other.data_hash)
-            and same_answers(self.answers, other.answers)
-        )
+        alike = replace(self, ids=other.ids, plan=other.plan, budget=other.budget)
+        return not alike.differences(other)
 
 
 def recorded_level(text: str, classes: int) -> Groups:
@@ -368,11 +359,15 @@ def _has_type(value: Any, hint: Any) -> bool:
     if kind is Mapping:
         return isinstance(value, Mapping) and _has_types(list(value.values()), list, parts[1:])
     if is_typeddict(hint):
-        types = get_type_hints(hint)
-        if not isinstance(value, Mapping) or value.keys() != types.keys():
-            return False
-        return _has_types([value[key] for key in types], tuple, tuple(types.values()))
+        return isinstance(value, Mapping) and _has_entries(value, get_type_hints(hint))
     return _is_plain(value, hint)
+
+
+def _has_entries(values: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
+    """Whether a dictionary has these entries and no others."""
+    return values.keys() == types.keys() and all(
+        _has_type(values[key], types[key]) for key in types
+    )
 
 
 def _has_types(values: Sequence[Any], kind: Any, parts: Sequence[Any]) -> bool:

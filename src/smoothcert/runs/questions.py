@@ -54,15 +54,11 @@ def note_question(run: Run, question: Question, levels: Sequence[Results]) -> En
     entry = _entry(question)
     try:
         with locked_journal(run.path) as journal:
-            questions = journal.manifest().questions
-            number = _number(entry, questions)
-            if number > len(questions):
-                questions = [*questions, entry]
+            number, questions = _in_ledger(entry, journal.manifest().questions)
             journal.write_manifest({"questions": questions, f"answers {number}": _plain(levels)})
     except (SmoothcertError, OSError):
-        questions = run.manifest.questions
-        number = _number(entry, questions)
-        return Entry(number, [*questions, entry][: max(number, len(questions))], written=False)
+        number, questions = _in_ledger(entry, run.manifest.questions)
+        return Entry(number, questions, written=False)
     return Entry(number, questions, written=True)
 
 
@@ -175,12 +171,14 @@ def _entry(question: Question) -> QuestionEntry:
     }
 
 
-def _number(entry: QuestionEntry, questions: Sequence[QuestionEntry]) -> int:
-    """The number of an entry in a ledger; that of a new one if it has not been asked."""
+def _in_ledger(
+    entry: QuestionEntry, questions: list[QuestionEntry]
+) -> tuple[int, list[QuestionEntry]]:
+    """The number of a question in a ledger, and the ledger with this question."""
     for number, other in enumerate(questions, 1):
         if {**entry, "asked": other["asked"]} == other:
-            return number
-    return len(questions) + 1
+            return number, questions
+    return len(questions) + 1, [*questions, entry]
 
 
 def _plain(levels: Sequence[Results]) -> Answers:

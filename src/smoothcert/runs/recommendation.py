@@ -107,17 +107,12 @@ def recommend(
     runs = collect(results)
     if not any(run.labelled for run in runs):
         return None
-    if any(not np.array_equal(run.id, runs[0].id) for run in runs):
-        raise InvalidInput(
-            "other-inputs", "the runs have different inputs, so they cannot be compared"
-        )
-    for run in runs:
-        check_comparable(runs[0], run)
+    _check_comparable(runs)
     radii = usual_radii(runs) if radii is None else radii
     alpha_of_radius = (1 - metrics.CONFIDENCE) / max(len(radii), 1)
     runs = [run.without_copies() for run in runs]
     compared = [_best_at(runs, float(radius), alpha_of_radius) for radius in radii]
-    shown = tuple(at for at in compared if at.share > 0)
+    shown = [at for at in compared if at.share]
     if not shown:
         return None
 
@@ -125,7 +120,17 @@ def recommend(
         return sum(run.name in at.good for at in shown), run.acr
 
     alpha_of_all = sum(run.plan.alpha for run in runs if run.plan is not None)
-    return Recommendation(max(runs, key=rank).name, shown, alpha_of_all, len(runs[0]))
+    return Recommendation(max(runs, key=rank).name, tuple(shown), alpha_of_all, len(runs[0]))
+
+
+def _check_comparable(runs: Sequence[Results]) -> None:
+    """Refuse runs that cannot be compared, or have different inputs."""
+    for run in runs:
+        if not np.array_equal(run.id, runs[0].id):
+            raise InvalidInput(
+                "other-inputs", "the runs have different inputs, so they cannot be compared"
+            )
+        check_comparable(runs[0], run)
 
 
 def _best_at(runs: Sequence[Results], radius: float, alpha: float) -> AtRadius:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import TypeVar
 
+from smoothcert._registry import defining_module
 from smoothcert.errors import number_of, phrase, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Combined, InputSpecific, Price, TwoStagePlan
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.plans.follow import unanimous
 from smoothcert.plans.top_class import TopClass
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import most_wrong, round_down
@@ -156,11 +158,15 @@ def all_together(results: Results) -> str:
     """How many certificates of a run with a plan are wrong at most, in a sentence."""
     assert results.plan is not None
     count, probability = most_wrong(results.plan.alpha, results.tried)
-    if not count:
-        return f"all certificates hold, with probability {probability}"
     has = "has" if count == 1 else "have"
-    inputs = f"of these {results.tried:,} inputs"
-    return f"{inputs}, at most {count:,} {has} a wrong certificate, with probability {probability}"
+    claim = f"of these {results.tried:,} inputs, at most {count:,} {has} a wrong certificate"
+    if not count:
+        claim = "no certificate is wrong"
+    claim += f", with probability {probability}"
+    for noise in (results.noise, getattr(results.noise, "noise", None)):
+        if noise is not None and defining_module(type(noise)) is not None:
+            claim += f", if the theorem of {type(noise).__name__} holds, which nothing here checks"
+    return claim
 
 
 def guaranteed(runs: Sequence[Results]) -> str:
@@ -169,22 +175,11 @@ def guaranteed(runs: Sequence[Results]) -> str:
 
 
 def what_to_deploy(runs: Sequence[Results]) -> str:
-    """What keeps the guarantee of these runs, and what it costs; with their names if it differs."""
-    return f"{about_each(runs, _deployed, between='. ')}."
-
-
-def about_each(runs: Sequence[Results], words: Callable[[Results], str], *, between: str) -> str:
-    """What is said about runs; with their names if it differs.
-
-    Args:
-        runs: The runs.
-        words: What is said about one of them.
-        between: What stands between different words.
-    """
-    names = grouped((words(run), run.name) for run in runs)
-    if len(names) < 2:
-        return "".join(names)
-    return between.join(f"{said} ({', '.join(of)})" for said, of in names.items())
+    """What keeps the guarantee of these runs, and what it costs. Several are named."""
+    names = grouped((_deployed(run), run.name) for run in runs)
+    if len(runs) < 2:
+        return "".join(f"To keep it, {words}." for words in names)
+    return " ".join(f"To keep it for {', '.join(of)}, {words}." for words, of in names.items())
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
@@ -198,7 +193,7 @@ def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
 def _deployed(run: Results) -> str:
     """What keeps the guarantee of a run, and what it costs per request."""
     if run.noise is None:
-        return "To keep it, deploy the vote over noisy copies"
+        return "deploy the vote over noisy copies"
     passes = run.noise.outcomes
     cost = f"A request costs {passes} forward passes instead of one"
     if passes is None:
@@ -207,23 +202,24 @@ def _deployed(run: Results) -> str:
             f"A request with clear votes costs {least} forward passes instead of one; others cost "
             "more, up to the ceiling that you give"
         )
-    classifier = ", ".join([f"the noise {run.noise.short}", *_settings_of(run)])
-    return f"To keep it, deploy Smoothed.predict with {classifier}. {cost}"
+    arguments = ", ".join(_arguments(run.noise.short, run.manifest))
+    return f"deploy Smoothed(model, {arguments}).predict. {cost}"
 
 
-def _settings_of(run: Results) -> list[str]:
-    """The settings without which the model of a run is another classifier, in words."""
-    manifest = run.manifest
+def _arguments(noise: str, manifest: Manifest | None) -> list[str]:
+    """The settings without which a model is another classifier, as in Python."""
+    arguments = [f"noise={noise}" if "(" in noise else f'noise="{noise}"']
     if manifest is None:
-        return []
-    words = [f"the number format {manifest.dtype}"] if manifest.dtype else []
+        return arguments
+    if manifest.dtype:
+        arguments.append(f'dtype="{manifest.dtype}"')
     if manifest.denoiser is not None:
-        words.append("its denoiser")
-    settings = {"groups": "its groups", "stochastic": "stochastic=True"}
+        arguments.append("denoiser=...")
     for name, value in manifest.settings.items():
         if value:
-            words.append(settings.get(name, f"{name}={value}"))
-    return words
+            shown = "groups=..." if name == "groups" else phrase(setting(name, value))
+            arguments.append(shown)
+    return arguments
 
 
 def caveat_of_budget(results: Results) -> str | None:

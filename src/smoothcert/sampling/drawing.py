@@ -115,6 +115,7 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
     return register
 
 
+@lru_cache(maxsize=16)
 def drawer_for(draw: Draw, shape: Shape) -> Drawer:
     """The drawer of a description."""
     kinds: tuple[type, ...] = (type(draw),)

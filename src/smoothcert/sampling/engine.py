@@ -100,9 +100,9 @@ class Engine:
             yield _certificate(self._enough.pop())
         self._show_views()
         arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
-        arrived = [(slot, opened, opened.with_margin(look)) for slot, opened, look in arrived]
-        cases, looks = [opened.case for _, opened, _ in arrived], [look for *_, look in arrived]
-        for (slot, opened, look), case in zip(arrived, add_each(cases, looks), strict=True):
+        looks = [opened.with_margin(look) for _, opened, look in arrived]
+        cases = add_each([opened.case for _, opened, _ in arrived], looks)
+        for (slot, opened, _), look, case in zip(arrived, looks, cases, strict=True):
             opened.looks.append(look)
             if case.more:
                 self._go_on(slot, opened)

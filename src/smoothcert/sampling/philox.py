@@ -151,26 +151,10 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     source = inputs + slot * size
     target = out + row.to(tl.int64) * size
     inside = element < quarter
-    _add(target, source, element, z0, scale, inside & (element < size), LAW)
-    _add(target, source, element + quarter, z1, scale, inside & (element + quarter < size), LAW)
-    _add(
-        target,
-        source,
-        element + 2 * quarter,
-        z2,
-        scale,
-        inside & (element + 2 * quarter < size),
-        LAW,
-    )
-    _add(
-        target,
-        source,
-        element + 3 * quarter,
-        z3,
-        scale,
-        inside & (element + 3 * quarter < size),
-        LAW,
-    )
+    _add(target, source, element, z0, scale, inside, size, LAW)
+    _add(target, source, element + quarter, z1, scale, inside, size, LAW)
+    _add(target, source, element + 2 * quarter, z2, scale, inside, size, LAW)
+    _add(target, source, element + 3 * quarter, z3, scale, inside, size, LAW)
 
 
 @triton.jit
@@ -219,7 +203,10 @@ def _unit(word):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _add(target, source, where, z, scale, mask, LAW: tl.constexpr):  # type: ignore[no-untyped-def]
+def _add(  # type: ignore[no-untyped-def]
+    target, source, where, z, scale, inside, size, LAW: tl.constexpr
+):  # fmt: skip
+    mask = inside & (where < size)
     x = tl.load(source + where, mask=mask)
     # Left to the compiler, a sum would be rounded once or twice, depending on the alignment of the
     # input.

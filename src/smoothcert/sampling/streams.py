@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Additive, AdditiveGrid, Draw, Shape
+from smoothcert.noises.base import Additive, AdditiveGrid, Draw
 from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
 from smoothcert.sampling.grid_noise import grid_noise
 
@@ -60,13 +60,6 @@ class Stream(ABC):
     def __init__(self, seed: int, draw: Draw) -> None:
         self.seed = check_seed(seed)
         self.draw = draw
-        self._drawer: Drawer | None = None
-
-    def drawer(self, shape: Shape) -> Drawer:
-        """What turns random bits into noisy inputs of this shape."""
-        if self._drawer is None or self._drawer.shape != shape:
-            self._drawer = drawer_for(self.draw, shape)
-        return self._drawer
 
     @property
     def kernel_draw(self) -> Draw | None:
@@ -96,7 +89,7 @@ class HostStream(Stream):
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         if not segments:
             return
-        drawer = self.drawer(tuple(inputs.shape[1:]))
+        drawer = drawer_for(self.draw, tuple(inputs.shape[1:]))
         # Bits are drawn for each input and transformed for the whole batch: small operations are
         # slow.
         count = sum(segment.count for segment in segments)
@@ -161,7 +154,7 @@ class PhiloxStream(Stream):
             grid = grid_noise(self.draw, out.device)
             add_noise(out, inputs, rows, self.seed, "grid", grid.step, grid)
         else:
-            drawer = self.drawer(tuple(inputs.shape[1:]))
+            drawer = drawer_for(self.draw, tuple(inputs.shape[1:]))
             if drawer.enumerated:
                 words = rows[2, :, None].long()
             else:

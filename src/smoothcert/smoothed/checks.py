@@ -30,7 +30,9 @@ _ORDERS = {"l1": 1.0, "linf": inf}
 """Of the norms that are not l2. What rounding does is not a change of one kind (a shift, a
 brightness), so it is measured in l2 if the radius is about such a change."""
 _SAME_SIGMA = 1e-6
+_FEWEST_ROWS = 20
 _COMPARED_ROWS = 100
+"""Rows of a table that are compared. Fewer do not tell how much a column varies."""
 _MOST_UNEVEN = 20
 """How many times as much one column of a table may vary as another one, before we warn."""
 
@@ -59,21 +61,22 @@ def check_shape(
             model=classifier.name,
             expected=expected,
         )
+    given = str(shape) if fit is None else f"{shape} ({taken} in the classifier)"
     same_channels = len(expected) == len(taken) and expected[:1] == taken[:1]
     if not same_channels:
         raise InvalidInput(
             "other-channels",
             "{model} takes inputs of shape {expected}, but those of {data} have shape "
-            "{shape}{hint}",
+            "{given}{hint}",
             model=classifier.name,
             expected=expected,
             data=name,
-            shape=taken,
+            given=given,
             hint=_channels_hint(expected, taken),
         )
     warn(
         f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape "
-        f"{taken}: {setting('resize', _size(expected))} resizes them inside of the classifier"
+        f"{given}: {setting('resize', _size(expected))} resizes them inside of the classifier"
     )
 
 
@@ -89,10 +92,10 @@ def _channels_hint(expected: Shape, shape: Shape) -> str:
     return f": {given} changes that inside of the classifier, and radii stay about the given input"
 
 
-def _size(shape: Shape) -> str:
+def _size(shape: Shape) -> int | str:
     """Height and width, as the setting `resize` takes them."""
     height, width = shape[-2:]
-    return str(height) if height == width else f"{height}x{width}"
+    return height if height == width else f"{height}x{width}"
 
 
 def check_values_of_input(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
@@ -217,7 +220,7 @@ def warn_about_columns(dataset: Dataset, ids: Sequence[int], shape: Shape) -> bo
     for place in evenly(len(ids), _COMPARED_ROWS) if len(shape) == 1 else ():
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             rows.append(dataset[ids[place]][0])
-    if len(rows) < 2 or any(tuple(x.shape) != shape for x in rows):
+    if len(rows) < _FEWEST_ROWS or any(tuple(x.shape) != shape for x in rows):
         return False
     table = torch.stack(rows).double()
     spread = table.std(0)

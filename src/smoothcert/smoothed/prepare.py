@@ -18,7 +18,6 @@ from smoothcert.device.runtime import (
     CHECKED_ROWS,
     Runtime,
     Say,
-    SetupClock,
     blank,
     in_finer_format,
     is_out_of_memory,
@@ -112,7 +111,6 @@ def prepare(
     shape: Shape,
     runtime: Runtime,
     say: Say = say_nothing,
-    clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
     noisy: Tensor | None = None,
@@ -125,7 +123,6 @@ def prepare(
         shape: The shape of a noisy input.
         runtime: How to run it.
         say: Shows messages to the user.
-        clock: Measures the steps.
         draw: How the noise is drawn, for kernels that draw it themselves.
         noisy: Some noisy inputs, to check full batches with.
 
@@ -139,7 +136,7 @@ def prepare(
             into memory.
     """
     tune_process(runtime.torch_device)
-    preparation = _Preparation(module, classes, shape, runtime, say, clock or SetupClock())
+    preparation = _Preparation(module, classes, shape, runtime, say)
     with torch.inference_mode():
         preparation.check()
         if preparation.runtime.compile in ("fast", "stages"):
@@ -158,14 +155,12 @@ class _Preparation:
         shape: Shape,
         runtime: Runtime,
         say: Say,
-        clock: SetupClock,
     ) -> None:
         self.module = module
         self.classes = classes
         self.shape = shape
         self.runtime = runtime
         self.say = say
-        self.clock = clock
         self.classifier: LabelClassifier
         self.kernels: KernelClassifier | None = None
         parts = module.modules() if isinstance(module, nn.Module) else ()
@@ -179,13 +174,12 @@ class _Preparation:
 
     def check(self) -> None:
         """Move the classifier to its device, and check its answers for a few inputs."""
-        with self.clock.step("check"):
-            placed = place(self.module, self.runtime, self.shape)
-            self.classifier = LabelClassifier(placed, self.classes)
-            sample = blank(self.shape, self.runtime, CHECKED_ROWS)
-            values = torch.rand(sample.shape, generator=torch.Generator().manual_seed(0))
-            sample += values.to(sample)
-            check_classifier(placed, self.classes, sample)
+        placed = place(self.module, self.runtime, self.shape)
+        self.classifier = LabelClassifier(placed, self.classes)
+        sample = blank(self.shape, self.runtime, CHECKED_ROWS)
+        values = torch.rand(sample.shape, generator=torch.Generator().manual_seed(0))
+        sample += values.to(sample)
+        check_classifier(placed, self.classes, sample)
 
     def accelerate(self, draw: Draw | None) -> None:
         """Replace the classifier by a faster form, if there is one that agrees with it."""
@@ -195,7 +189,6 @@ class _Preparation:
             self.shape,
             self.runtime,
             self.say,
-            self.clock,
             draw=draw,
         )
         if isinstance(form, KernelClassifier):
@@ -237,31 +230,28 @@ class _Preparation:
 
     def _measure_batch(self) -> None:
         self.say("choosing the batch size")
-        with self.clock.step("batch"):
-            if self.kernels is not None:
-                batch = self.kernels.best_batch()
-            else:
-                classify = _naming_errors(self.classifier)
-                batch = _fastest_batch(classify, self.shape, self.runtime)
+        if self.kernels is not None:
+            batch = self.kernels.best_batch()
+        else:
+            classify = _naming_errors(self.classifier)
+            batch = _fastest_batch(classify, self.shape, self.runtime)
         self.runtime = replace(self.runtime, batch=batch)
 
     def _checked_form(self, noisy: Tensor | None) -> Outputs:
         """The form of the classifier that runs, after a check of full batches."""
         # A random classifier gets its rows one at a time, so they have no neighbours.
         if noisy is not None and not self.is_random:
-            with self.clock.step("check"):
-                rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
-                check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
+            rows = blank(self.shape, self.runtime, len(noisy)).copy_(noisy)
+            check_full_batch(_naming_errors(self.classifier.outputs), rows, self.runtime.batch)
         batch = blank(self.shape, self.runtime)
         if self.kernels is not None:
             self.kernels(batch)  # it must fit into memory
             return self.kernels
         on_cuda = self.runtime.torch_device.type == "cuda"
-        with self.clock.step("compile"):
-            form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
-            if on_cuda or noisy is None:
-                form(batch)  # cuDNN chooses its kernels, and a full batch must fit into memory
-            return captured(form, batch) if self.is_fixed and on_cuda else form
+        form, self.runtime = _compile(self.classifier, self.shape, self.runtime, self.say)
+        if on_cuda or noisy is None:
+            form(batch)  # cuDNN chooses its kernels, and a full batch must fit into memory
+        return captured(form, batch) if self.is_fixed and on_cuda else form
 
 
 def _fastest_batch(classify: Outputs, shape: Shape, runtime: Runtime) -> int:

@@ -29,7 +29,6 @@ from smoothcert.device.runtime import (
     Dtype,
     Runtime,
     Say,
-    SetupClock,
     say_nothing,
     settle_dtype,
 )
@@ -41,9 +40,8 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier, hint_for
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
-from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
-from smoothcert.noises.gaussian import noise_of
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
 from smoothcert.plans.votes import Answer
@@ -423,12 +421,11 @@ class Subject(Settings):
         """This subject, prepared once: subjects that are bound here are kept from call to call."""
         return self.prepare()
 
-    def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> ReadySubject:
+    def prepare(self, say: Say = say_nothing) -> ReadySubject:
         """Check the classifier, move it to its device and make it fast; choose the batch size.
 
         Args:
             say: Shows messages to the user.
-            clock: Measures the steps.
         """
         noisy = torch.empty((_CHECKED_COPIES, *self.noisy_shape))
         stream = HostStream(key_for(self.seed, "check"), self.noise.draw)
@@ -440,7 +437,6 @@ class Subject(Settings):
             self.noisy_shape,
             self.runtime,
             say,
-            clock,
             draw=self.noise.draw,
             noisy=noisy,
         )

@@ -16,7 +16,6 @@ from scipy.special import ndtri
 
 from smoothcert.statistics.betting import Bet, Tangents, best_bet
 from smoothcert.statistics.bounds import Array, Counts
-from smoothcert.statistics.group_sequential import GIVE_UP
 
 _SUM_MARGIN = 1e-6
 """The sum of all gains is off by less."""
@@ -83,7 +82,7 @@ def update(
 
 
 def hopeless(
-    wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP
+    wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float
 ) -> NDArray[np.bool_]:
     """Whether a rival will probably stay unbeaten at a radius (..., radii).
 

@@ -169,16 +169,12 @@ class SampleMap:
             p: Probabilities of the class.
         """
         p = _check.probabilities("p", p)
-        grid = np.union1d(np.linspace(0, 1, 1001), self._smallest_with_radius())
+        _, leap = bisect(lambda p: bool(self.required_radius(p) > 0), 0.5, 1.0)
+        grid = np.union1d(np.linspace(0, 1, 1001), leap)
         needed = self(grid)
         return np.maximum(
             needed[np.searchsorted(grid, p)], needed[np.searchsorted(grid, p, side="right") - 1]
         )
-
-    def _smallest_with_radius(self) -> float:
-        """The smallest p whose required radius is above 0."""
-        _, high = bisect(lambda p: bool(self.required_radius(p) > 0), 0.5, 1.0)
-        return high
 
 
 @lru_cache(maxsize=32)
@@ -208,7 +204,7 @@ def _cells(psi: SampleMap) -> tuple[Array, list[int]]:
     return edges, bounds.tolist()
 
 
-def refined_grid(points: int = 1500) -> Array:
+def refined_grid(points: int) -> Array:
     """Two thirds evenly on [0, 1], one third ever closer to 1, where psi is steep."""
     near_one = 1 - np.geomspace(1e-3, 1e-8, points // 3)
     return np.union1d(np.linspace(0, 1, points - points // 3), near_one)

@@ -154,6 +154,30 @@ def _question(
     alpha: float | None,
 ) -> Question:
     """The question, checked before any vote is looked at."""
+    _check_asked(run, top, groups, finest, radii)
+    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
+    classes = run.manifest.classes
+    if groups is None:
+        top = _check.whole("top", top, least=2)
+        return Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
+    dataset = dataset_of([run.manifest])
+    names = None if dataset is None else dataset.class_names
+    if not finest:
+        return Question(1, (read_level(groups, classes, names),), alpha=alpha)
+    levels = read_levels(groups, classes, names)
+    checked = None if radii is None else increasing(radii)
+    finest_level = Groups.of_members("class", {}, classes, names)
+    return Question(1, (*levels, finest_level), checked, alpha)
+
+
+def _check_asked(
+    run: Run,
+    top: int | None,
+    groups: GroupsSource | None,
+    finest: bool,
+    radii: Sequence[float] | None,
+) -> None:
+    """Refuse what is no question, and a run that cannot be asked."""
     if (top is None) == (groups is None):
         raise InvalidInput(
             "no-question",
@@ -172,19 +196,6 @@ def _question(
             run=run.path,
         )
     check_has_certificates(run)
-    alpha = run.plan.alpha if alpha is None else _check.alpha("alpha", alpha)
-    classes = run.manifest.classes
-    if groups is None:
-        top = _check.whole("top", top, least=2)
-        return Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
-    dataset = dataset_of([run.manifest])
-    names = None if dataset is None else dataset.class_names
-    if not finest:
-        return Question(1, (read_level(groups, classes, names),), alpha=alpha)
-    levels = read_levels(groups, classes, names)
-    checked = None if radii is None else increasing(radii)
-    finest_level = Groups.of_members("class", {}, classes, names)
-    return Question(1, (*levels, finest_level), checked, alpha)
 
 
 def _of_one_plan(run: Run) -> Iterator[list[Certificate]]:

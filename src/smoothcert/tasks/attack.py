@@ -251,12 +251,14 @@ class _Attacker(ABC):
 
     @abstractmethod
     def try_all(self, candidates: Sequence[_Candidate]) -> None:
-        """Search a change of each input."""
+        """Search a change of each input. No answer to them is known to be wrong yet."""
 
     def attack(self, certificates: Sequence[Certificate]) -> list[Attack]:
         """Attack the inputs of some certificates."""
         candidates = list(map(self._candidate, certificates))
-        self.try_all(candidates)
+        right = [candidate for candidate in candidates if candidate.attack.distance == inf]
+        if right:
+            self.try_all(right)
         return [candidate.attack for candidate in candidates]
 
     def _candidate(self, certificate: Certificate) -> _Candidate:
@@ -314,22 +316,16 @@ class _AmountAttacker(_Attacker):
         ]
         looks = self.answers(torch.cat(grids), _COPIES_OF_AMOUNT * self.search.copies)
         leaders = np.array([look.leader for look in looks]).reshape(len(grids), -1)
-        suspects = [
-            np.flatnonzero(row != candidate.right)[: self.search.attempts]
-            for row, candidate in zip(leaders, candidates, strict=True)
-        ]
-        for attempt in range(self.search.attempts):
-            asked = [
-                i
-                for i, candidate in enumerate(candidates)
-                if candidate.attack.distance == inf and attempt < len(suspects[i])
-            ]
-            if not asked:
-                break
-            places = [suspects[i][attempt] for i in asked]
-            changed = [grids[i][place] for i, place in zip(asked, places, strict=True)]
-            lengths = amounts[places].abs().tolist()
-            self.judge([candidates[i] for i in asked], torch.stack(changed), lengths)
+        asked: list[_Candidate] = []
+        changed: list[Tensor] = []
+        lengths: list[float] = []
+        for candidate, grid, row in zip(candidates, grids, leaders, strict=True):
+            suspects = np.flatnonzero(row != candidate.right)[: self.search.attempts]
+            asked += [candidate] * len(suspects)
+            changed += [grid[place] for place in suspects]
+            lengths += amounts[suspects].abs().tolist()
+        if asked:
+            self.judge(asked, torch.stack(changed), lengths)
 
 
 class _ChangeAttacker(_Attacker):
@@ -359,10 +355,8 @@ class _ChangeAttacker(_Attacker):
 
     def try_all(self, candidates: Sequence[_Candidate]) -> None:
         # First we look at the inputs as they are: some answers are wrong without a change.
-        unchanged = [candidate for candidate in candidates if candidate.attack.distance > 0]
-        if unchanged:
-            x = torch.stack([candidate.x for candidate in unchanged])
-            self.judge(unchanged, x, [0.0] * len(x))
+        x = torch.stack([candidate.x for candidate in candidates])
+        self.judge(candidates, x, [0.0] * len(x))
         for way in self.ways:
             unbroken = [candidate for candidate in candidates if candidate.attack.distance == inf]
             size = self.together(way)

@@ -25,21 +25,22 @@ from smoothcert.data import Dataset, find_dataset
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
-from smoothcert.executors import Executor, Job, LocalExecutor
+from smoothcert.executors import Executor, Job, LocalExecutor, Status
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import BettingRadii, Case, Certificate, Look, Plan, Proof, Walk
+from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.groups import Groups
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.runs.words import all_together
-from smoothcert.smoothed import ReadySubject, Subject
+from smoothcert.smoothed import ReadySubject
 from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.tasks.ask import wrong_answers
 from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
-from smoothcert.tasks.recorded_subject import Places, recorded_subject
+from smoothcert.tasks.recorded_subject import Places, RecordedSubject, recorded_subject
 from smoothcert.tasks.survey import survey_again
 from smoothcert.transformations.second_route import uncovered
 
@@ -182,24 +183,23 @@ def audit(
                 "{run} has no certificates yet: there is nothing to check",
                 run=folder,
             )
-        subject, dataset = _subject_and_data(manifest, places, redraw)
+        recorded = None
+        if redraw:
+            instead = f", or check only the votes with {setting('redraw', 0)}"
+            recorded = recorded_subject(manifest, places, purpose="draw again", instead=instead)
+            dataset: Dataset | None = recorded.dataset
+        else:
+            dataset = _data_found(manifest, places)
         records = _Records(journal, manifest, dataset)
         findings = [*_other_inputs(records), *_faults(records, seed)]
         invalid = {finding.id for finding in findings}
-        if manifest.budget is not None and manifest.plans_known:
-            findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
-        valid = [id for id in records.asked if id not in invalid]
-        chosen = random.Random(seed).sample(valid, min(redraw, len(valid)))
-        certificates = [records.certificate(id) for id in chosen]
-    if subject is not None and dataset is not None:
-        findings += _readable(manifest, subject, dataset)
-        if certificates:
-            findings += _draw_again(certificates, manifest, subject, dataset)
+        chosen = _chosen(records, invalid, redraw, seed)
+        findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
+    if recorded:
+        findings += _readable(manifest, recorded)
+        findings += _draw_again(chosen, manifest, recorded)
     if manifest.questions:
         findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
-    coverage = None
-    with suppress(InvalidInput):  # a plan may bound other classes in its own way
-        coverage = exact_coverage(manifest.plan, manifest.noise)
     return Audit(
         checked=len(records.ids),
         asked=len(set(manifest.ids)),
@@ -209,7 +209,7 @@ def audit(
         plans_checked=manifest.plans_known,
         left_out=len(set(manifest.unreadable).difference(manifest.ids)),
         questions=len(manifest.questions),
-        coverage=coverage,
+        coverage=_coverage(manifest),
         run=str(folder),
         together="" if findings else all_together(open_run(folder)),
     )
@@ -232,16 +232,17 @@ class _Records:
         self.certificate = partial(journal.certificate, plan=manifest.plan, noise=manifest.noise)
 
 
-def _subject_and_data(
-    manifest: Manifest, places: Places, redraw: int
-) -> tuple[Subject | None, Dataset | None]:
-    """What votes are drawn again from. Without that, the data if it can be found."""
-    if redraw:
-        instead = f", or check only the votes with {setting('redraw', 0)}"
-        recorded = recorded_subject(manifest, places, purpose="draw again", instead=instead)
-        return recorded.subject, recorded.dataset
+def _data_found(manifest: Manifest, places: Places) -> Dataset | None:
+    """The data of a run, if it can be found."""
     data = places.get("data")
-    return None, dataset_of([manifest], None if data is None else find_dataset(data))
+    return dataset_of([manifest], None if data is None else find_dataset(data))
+
+
+def _coverage(manifest: Manifest) -> Coverage | None:
+    """How often certificates of the plan are wrong; None if nothing is known about that."""
+    with suppress(InvalidInput):  # a plan may bound other classes in its own way
+        return exact_coverage(manifest.plan, manifest.noise)
+    return None
 
 
 def _other_inputs(records: _Records) -> Iterator[Finding]:
@@ -254,11 +255,21 @@ def _other_inputs(records: _Records) -> Iterator[Finding]:
             yield Finding(id, "its certificate is missing, although the run is finished")
 
 
-def _readable(manifest: Manifest, subject: Subject, dataset: Dataset) -> Iterator[Finding]:
+def _chosen(
+    records: _Records, invalid: set[int], redraw: int, seed: int | None
+) -> list[Certificate]:
+    """The certificates to draw again, among those that are valid."""
+    valid = [id for id in records.asked if id not in invalid]
+    ids = random.Random(seed).sample(valid, min(redraw, len(valid)))
+    return [records.certificate(id) for id in ids]
+
+
+def _readable(manifest: Manifest, recorded: RecordedSubject) -> Iterator[Finding]:
     """Inputs that the run left out as unreadable, although they can be read."""
     for id in sorted(set(manifest.unreadable).difference(manifest.ids)):
         with suppress(InvalidInput):
-            subject.read(dataset, id, known_labels=manifest.plan.known_labels)
+            known_labels = manifest.plan.known_labels
+            recorded.subject.read(recorded.dataset, id, known_labels=known_labels)
             yield Finding(id, "it was left out as unreadable, but it can be read")
 
 
@@ -291,6 +302,8 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
     counts. So everything that decides about them is recorded, and the plan of every block is
     derived again: from the survey, the order of the inputs and the votes of earlier blocks.
     """
+    if records.manifest.budget is None or not records.manifest.plans_known:
+        return
     left = set(records.asked)
     reason = "the budget reaches it after inputs that have no certificate yet"
     try:
@@ -298,11 +311,7 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
         for block, plan in spending.blocks(spending.order):
             certificates = [records.certificate(id) for id in block if id in left]
             spending.add(certificates)
-            for certificate in certificates:
-                # Version 1.0 could leave an input with a rule that proves nothing.
-                if certificate.plan != plan and isinstance(certificate.plan, Plan):
-                    reason_here = f"its plan is {certificate.plan!r}, the budget gives {plan!r}"
-                    yield Finding(certificate.id, reason_here)
+            yield from _with_other_plan(certificates, plan)
             unfinished = set(block).difference(left, records.manifest.unreadable)
             left.difference_update(block)
             if unfinished:
@@ -311,6 +320,14 @@ def _other_plans_than_derived(records: _Records) -> Iterator[Finding]:
         reason = f"its plan cannot be derived again: {error}"
     for id in left:
         yield Finding(id, reason)
+
+
+def _with_other_plan(certificates: Sequence[Certificate], plan: Plan) -> Iterator[Finding]:
+    """Certificates with another plan than the budget gives to their block."""
+    for c in certificates:
+        # Version 1.0 could leave an input with a rule that proves nothing.
+        if c.plan != plan and isinstance(c.plan, Plan):
+            yield Finding(c.id, f"its plan is {c.plan!r}, the budget gives {plan!r}")
 
 
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:
@@ -393,12 +410,10 @@ def _other_than_data(c: Certificate, records: _Records, *, second: bool) -> Iter
             yield "its margins follow from its picture, and the data is not here"
         return
     try:
-        x, label = _input_and_label(c, records.dataset)
+        x, label = _input_and_label(c, records.dataset, manifest.groups)
     except Exception as error:  # code of the user may raise any error
         yield f"its input cannot be read: {first_line(error)}"
         return
-    if manifest.groups is not None:
-        label = manifest.groups.label(label)
     if label != (NO_CLASS if c.label is None else c.label):
         yield f"its label in the data is {label}, it states {c.label}"
     if x is not None and not c.abstained:  # an abstention claims nothing about its input
@@ -418,29 +433,35 @@ def _other_values(c: Certificate, x: Tensor, dtype: str, *, second: bool) -> Ite
         )
 
 
-def _input_and_label(c: Certificate, dataset: Dataset) -> tuple[Tensor | None, int]:
-    """The label of an input, and its values where they have to be checked."""
+def _input_and_label(
+    c: Certificate, dataset: Dataset, groups: Groups | None
+) -> tuple[Tensor | None, int]:
+    """The label of an input or its group, and the values where they have to be checked."""
     if c.id >= len(dataset):
         raise IndexError("the data does not have it")
     is_8_bit = getattr(dataset, "levels", None) is not None  # float32 moves none of its values
     labels = getattr(dataset, "labels", None)
+    x = None
     if labels is not None and is_8_bit and not isinstance(c.plan, Walk):
-        return None, int(labels[c.id])
-    x, label = dataset[c.id]
-    return x, int(label)
+        label = labels[c.id]
+    else:
+        x, label = dataset[c.id]
+    return x, int(label if groups is None else groups.label(int(label)))
 
 
 def _draw_again(
-    chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset
+    chosen: Sequence[Certificate], manifest: Manifest, recorded: RecordedSubject
 ) -> Iterator[Finding]:
     """Draw the votes of these inputs again, and the votes of the survey for them."""
+    if not chosen:
+        return
     if manifest.drawing != VERSION:
         raise InvalidInput(
             "other-drawing",
             "cannot draw again: this version of smoothcert draws other noise for the same seed",
         )
-    job = Job(subject, dataset, manifest.plan)
-    with LocalExecutor(_with_other_neighbours(subject.prepare())) as executor:
+    job = Job(recorded.subject, recorded.dataset, manifest.plan)
+    with LocalExecutor(_with_other_neighbours(recorded.subject.prepare())) as executor:
         runtime = executor.start(job, say_nothing)
         if runtime.compile != manifest.compile:
             raise InvalidInput(
@@ -450,34 +471,38 @@ def _draw_again(
                 there=manifest.compile,
                 here=runtime.compile,
             )
-        surveyed = surveyed_votes(manifest)
-        surveyed = {c.id: surveyed[c.id] for c in chosen if c.id in surveyed}
-        again = _looks_again(executor, chosen)
-        surveyed_again = survey_again(executor, job, surveyed)
+        yield from _other_looks(executor, chosen)
+        votes = surveyed_votes(manifest)
+        surveyed = {c.id: votes[c.id] for c in chosen if c.id in votes}
+        for id, votes_again in survey_again(executor, job, surveyed).items():
+            if votes_again != votes[id]:
+                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
         status = executor.status()
-    for c in chosen:
-        if again[c.id] != c.looks:
-            yield Finding(c.id, "drawing it again gave other votes")
-    for id, votes in surveyed.items():
-        if surveyed_again[id] != votes:
-            yield Finding(id, "drawing it again gave other votes in the survey of the budget")
+    other_range = _other_range(manifest, status)
+    if other_range is not None:
+        yield Finding(chosen[0].id, other_range)
+
+
+def _other_range(manifest: Manifest, status: Status) -> str | None:
+    """How the values of inputs exceed those that the run states; None if they do not."""
     low, high = manifest.values or (status.lowest, status.highest)
-    if status.lowest < low or status.highest > high:
-        yield Finding(
-            chosen[0].id,
-            f"inputs that were drawn again have values in [{status.lowest:g}, "
-            f"{status.highest:g}], the run states [{low:g}, {high:g}]",
-        )
+    if low <= status.lowest and status.highest <= high:
+        return None
+    return (
+        f"inputs that were drawn again have values in [{status.lowest:g}, "
+        f"{status.highest:g}], the run states [{low:g}, {high:g}]"
+    )
 
 
-def _looks_again(executor: Executor, chosen: Sequence[Certificate]) -> dict[int, tuple[Look, ...]]:
-    """The votes of inputs that are certified again, in another order than before."""
-    again: dict[int, tuple[Look, ...]] = {}
+def _other_looks(executor: Executor, chosen: Sequence[Certificate]) -> Iterator[Finding]:
+    """Inputs that get other votes if they are certified again, in another order than before."""
+    looks = {c.id: c.looks for c in chosen}
     for plan in dict.fromkeys(c.plan for c in chosen):
         ids = sorted((c.id for c in chosen if c.plan == plan), reverse=True)
         for finished in executor.certify(ids, plan):
-            again |= {c.id: c.looks for c in finished}
-    return again
+            for again in finished:
+                if again.looks != looks[again.id]:
+                    yield Finding(again.id, "drawing it again gave other votes")
 
 
 def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:

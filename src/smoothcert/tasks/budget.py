@@ -153,7 +153,6 @@ class Spending:
         total: All samples that may be spent.
     """
 
-    _first_plan: Plan | None = None
     _interrupted: tuple[Sequence[int], Plan] | None = None
     """The block that was being certified when the run stopped, and its plan."""
 
@@ -228,7 +227,6 @@ class Spending:
         spending = cls.recorded(manifest)
         entry = manifest.spending
         assert entry is not None
-        spending._first_plan = manifest.plan
         spending._interrupted = entry["block"], restore(entry["plan"])
         spending.add(done)
         return spending
@@ -258,10 +256,9 @@ class Spending:
             yield left[:size], self._next_plan(size, left)
             left = left[size:]
 
-    def record(self, block: Sequence[int], plan: Plan) -> dict[str, Any]:
+    def record(self, block: Sequence[int], plan: Plan, manifest: Manifest) -> dict[str, Any]:
         """The entries of the manifest with which a run can be resumed in this block."""
-        if self._first_plan is None:
-            self._first_plan = plan
+        first_plan = plan if manifest.spending is None else manifest.plan
         votes = self.survey.votes
         spending: SpendingEntry = {
             "total": self.total,
@@ -271,7 +268,7 @@ class Spending:
             "block": list(block),
             "plan": describe(plan),
         }
-        return {"plan": self._first_plan, "spending": spending}
+        return {"plan": first_plan, "spending": spending}
 
     def forecast(self, ids: Sequence[int]) -> Forecast:
         """What these inputs will cost: nearly all that is left, or less if plans cannot use it."""

@@ -35,7 +35,7 @@ from smoothcert.plans.two_stage import Bound
 from smoothcert.plans.votes import same_votes
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results, sensitive_place
-from smoothcert.runs.run import RunWriter, continued, open_run, open_writer
+from smoothcert.runs.run import Run, RunWriter, continued, open_run, open_writer
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, Spending
 from smoothcert.tasks.request import Request, job_for
@@ -215,12 +215,18 @@ def _first_messages(request: Request, job: Job, run: RunWriter) -> Iterator[str]
     if run.manifest.copies:
         copies = number_of(len(run.manifest.copies), "input")
         yield f"copies of other inputs, which prove nothing more about others: {copies}"
-    dtype = job.subject.runtime.dtype
-    if run.recorded is None and request.smoothed.dtype == "auto" and dtype in _REDUCED_FORMATS:
+    if run.recorded is None:
+        yield from _choices(request.smoothed, job.subject)
+
+
+def _choices(smoothed: Subject, bound: Subject) -> Iterator[str]:
+    """What was chosen for the user, who may choose otherwise."""
+    dtype = bound.runtime.dtype
+    if smoothed.dtype == "auto" and dtype in _REDUCED_FORMATS:
         yield f"the model runs in {dtype} (in full precision: {setting('dtype', 'float32')})"
-    sigma = request.smoothed.sigma
-    noise = job.subject.noise
-    if run.recorded is None and sigma is not None and isinstance(noise, GridGaussian):
+    sigma = smoothed.sigma
+    noise = bound.noise
+    if sigma is not None and isinstance(noise, GridGaussian):
         plain = either(f"noise=Gaussian({sigma})", f"--noise {Gaussian(sigma).short}")
         yield (
             f"noise on the grid of 8-bit images, exact in floating point: {noise.short} "
@@ -303,7 +309,7 @@ def _sample(
     """
     for block, block_plan in [(ids, plan)] if spending is None else spending.blocks(ids):
         if spending is not None and run is not None:
-            run.record(**spending.record(block, block_plan))
+            run.record(**spending.record(block, block_plan, run.manifest))
         start = time.perf_counter()
         for finished in executor.certify(block, block_plan):
             now = time.perf_counter()
@@ -365,16 +371,20 @@ def forecast(
         left = request.ids
         if run:
             manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
-            earlier = job.plan.earlier_plans
-            done = {c.id for c in run.certificates() if c.plan not in earlier}
-            left = [id for id in left if id not in done]
+            left = _without_certificate(left, run, job.plan)
         if not left:
             return Forecast(0, 0.0, 0.0, 0.0)
         runtime = executor.start(job, say_nothing)
         if request.budget is None:
             return forecast_of(executor, job, left, share=_FORECAST_SHARE)
-        if run and manifest.spending is not None:
+        if run:
             spending = Spending.resume(manifest, run.certificates())
         else:
             spending = Spending.begin(request.budget, job, left, executor, batch=runtime.batch)
         return spending.forecast(left)
+
+
+def _without_certificate(ids: list[int], run: Run, plan: Plan) -> list[int]:
+    """Of these inputs, those that have no certificate, or only one of an earlier plan."""
+    done = {c.id for c in run.certificates() if c.plan not in plan.earlier_plans}
+    return [id for id in ids if id not in done]

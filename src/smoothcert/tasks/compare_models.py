@@ -111,11 +111,11 @@ def compare_models(
                 # Every later comparison of these runs allows for the choice of when to stop.
                 journal.write_manifest({"until_clear": True})
         comparison = compare_runs(*folders, radius=radius, margin=margin, confidence=confidence)
-        runs = (comparison.a, comparison.b)
+        samples = comparison.a.samples.sum() + comparison.b.samples.sum()
+        seconds = comparison.a.total_seconds + comparison.b.total_seconds
         note = (
-            f"This took {inputs:,} of {len(shuffled):,} inputs in random order, "
-            f"{sum(run.samples.sum() for run in runs):,} samples and "
-            f"{duration(sum(run.total_seconds for run in runs))}."
+            f"This took {inputs:,} of {len(shuffled):,} inputs in random order, {samples:,} "
+            f"samples and {duration(seconds)}."
         )
         comparison = replace(comparison, notes=(*comparison.notes, note))
         on_part(comparison)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._settings import PLACE_NAMES
+from smoothcert.data.base import values_of
 from smoothcert.device.runtime import Runtime, place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
@@ -26,6 +27,7 @@ from smoothcert.plans import SingleDraw
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import Picture, check_picture
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
@@ -61,6 +63,12 @@ def explain(
     if not chosen:
         raise InvalidInput("no-ids", "there is nothing to explain: give the ids of some inputs")
     manifest = run.manifest
+    known_data = None
+    if places.get("data") is None:
+        known_data = dataset_of([manifest])
+    if known_data is not None:  # before the user has to give a model
+        for id in chosen:
+            check_picture(values_of(known_data, id).astype(np.float64), id)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     has_device = available.get(manifest.device, True)
     device = manifest.device if has_device else "cpu"

@@ -5,8 +5,10 @@ A run is checked against a policy, and every rule passes, fails or stays undecid
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from xml.etree import ElementTree
@@ -19,11 +21,12 @@ from smoothcert._files import read_toml
 from smoothcert._settings import PLACE_NAMES
 from smoothcert.errors import InvalidInput, number_of
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.runs.comparison import compare_runs
+from smoothcert.runs.comparison import Difference, compare_runs
 from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run, check_has_certificates, open_run
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
+from smoothcert.statistics.comparison import difference_interval
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 
 if TYPE_CHECKING:
@@ -54,7 +57,8 @@ class Gate:
     Args:
         run: The name of the run.
         rules: All rules in the order of the policy.
-        guaranteed: What the certificates are about, and what has to be deployed.
+        guaranteed: What the certificates are about, and what has to be deployed. Empty if the run
+            does not pass.
     """
 
     run: str
@@ -90,7 +94,8 @@ class Gate:
             )
             if rule.outcome in tags:
                 ElementTree.SubElement(case, tags[rule.outcome], message=rule.reason)
-        ElementTree.SubElement(suite, "system-out").text = self.guaranteed
+        if self.guaranteed:
+            ElementTree.SubElement(suite, "system-out").text = self.guaranteed
         return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
@@ -116,21 +121,24 @@ inputs = {inputs}
 alpha = {alpha:g}
 # The number formats that the classifier may have been run in.
 dtype = ["{dtype}"]
-# Every radius must follow from its votes. So many inputs are drawn again.
+# Every radius must follow from its votes. So many inputs are drawn again: for a model of your own
+# code, gate needs --model again.
 audit = 5
 
 # The least percentage of all inputs of this kind, by radius, as in "0.5" = 60. It needs labels.
 {shares}
 
 # Not worse than a released model, whose run is named relative to this file. The margin is how
-# many points of certified accuracy may be lost.
+# many points of certified accuracy may be lost. A smaller one needs more inputs than this run has.
 # [baseline]
 # run = "runs/released"
-# margin = 1
+# margin = {margin}
 # radius = [{radii}]
 """
 _MARGIN = 2
-"""Points below the lower bound of the share that a run has shown."""
+"""Points that a first policy leaves between its numbers and what a run has shown."""
+_MOST_INPUTS = 1_000_000
+"""A rule that would need more inputs does not say how many."""
 
 
 def policy_for(run: Run | str | Path) -> str:
@@ -144,6 +152,8 @@ def policy_for(run: Run | str | Path) -> str:
     radii = run.decided_radii or usual_radii([run])
     counts = run.certified(radii).sum(axis=0)
     least = np.floor(100 * lower_bound(counts, len(run), alpha=1 - CONFIDENCE)) - _MARGIN
+    # What these inputs show of a model that certifies the same ones.
+    equal = difference_interval(0, 0, len(run), alpha=(1 - CONFIDENCE) / len(radii))
     shares = [
         f'"{radius:g}" = {int(share)}'
         for radius, share in zip(radii, least, strict=True)
@@ -154,6 +164,7 @@ def policy_for(run: Run | str | Path) -> str:
         alpha=run.plan.alpha,
         dtype=run.manifest.dtype,
         shares="\n".join(shares and ["[certified_accuracy]", *shares]),
+        margin=min(ceil(-100 * equal.low) + _MARGIN, 99),
         radii=", ".join(f"{radius:g}" for radius in radii),
     )
 
@@ -184,6 +195,13 @@ def gate(
         folder = Path(policy).parent
         policy = read_toml(policy)
     _check_names(policy)
+    if baseline is not None and "baseline" not in policy:
+        raise InvalidInput(
+            "no-baseline-rule",
+            "the policy compares with no run, so `baseline={baseline}` would check nothing: add "
+            "[baseline] with margin = 5 (points) to it",
+            baseline=baseline,
+        )
     run = open_run(run)
     check_has_certificates(run)
     confidence = _check.confidence("confidence", policy.get("confidence", CONFIDENCE))
@@ -192,7 +210,10 @@ def gate(
     for name, check in _RULES.items():
         if name in policy:
             rules += check(subject, policy[name])
-    return Gate(run.path.name, tuple(rules), guaranteed([run]))
+    checked = Gate(run.path.name, tuple(rules), guaranteed="")
+    if checked.outcome != "passes":
+        return checked
+    return replace(checked, guaranteed=guaranteed([run]))
 
 
 def _check_names(policy: Mapping[str, Any]) -> None:
@@ -301,21 +322,27 @@ def _check_not_timed(run: Run) -> None:
 
 def _thresholds(percentages: Any) -> list[tuple[float, float]]:
     """The radii of the policy, each with the least certified accuracy in percent."""
-    try:
-        pairs = [(float(radius), float(percent)) for radius, percent in dict(percentages).items()]
-    except (TypeError, ValueError):
-        pairs = []
-    if not pairs:
-        raise InvalidInput(
-            "no-thresholds",
-            'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
-            value=percentages,
-        )
+    if not isinstance(percentages, Mapping) or not percentages:
+        raise _no_threshold(percentages)
+    pairs = []
+    for radius, percent in percentages.items():
+        try:
+            pairs.append((float(radius), float(percent)))
+        except (TypeError, ValueError):
+            raise _no_threshold(f'"{radius}" = {percent}') from None
     for radius, percent in pairs:
         _check.at_least("each radius of certified_accuracy", radius, 0)
         # A value of at most 1 was meant as a share.
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 1, 100)
     return pairs
+
+
+def _no_threshold(value: object) -> InvalidInput:
+    return InvalidInput(
+        "no-thresholds",
+        'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
+        value=value,
+    )
 
 
 def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
@@ -377,8 +404,29 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
         if difference.verdict != "undecided":
             outcome = _passes(difference.verdict != "worse")
         name = f"at most {margin:g} points below {difference.a} at {radius:g}"
-        rough = filter(None, map(caveat_of_budget, (comparison.a, comparison.b)))
-        yield Rule(name, outcome, "; ".join([difference.figures, *rough]))
+        reasons: list[str | None] = [difference.figures]
+        if outcome == "undecided":
+            reasons.append(_deciding_inputs(difference, len(comparison.differences)))
+        reasons += [caveat_of_budget(run) for run in (comparison.a, comparison.b)]
+        yield Rule(name, outcome, "; ".join(filter(None, reasons)))
+
+
+def _deciding_inputs(difference: Difference, radii: int) -> str | None:
+    """About how many inputs would decide a difference like this one, in words."""
+
+    def is_decided(inputs: int) -> bool:
+        factor = inputs / difference.inputs
+        only_a = round(factor * len(difference.only_a))
+        only_b = round(factor * len(difference.only_b))
+        alpha = (1 - difference.confidence) / radii
+        low, high = difference_interval(only_a, only_b, inputs, alpha=alpha)
+        return bool(low > -difference.margin or high < -difference.margin)
+
+    candidates = range(difference.inputs, _MOST_INPUTS)
+    needed = bisect_left(candidates, True, key=is_decided)
+    if needed == len(candidates):
+        return None
+    return f"about {candidates[needed]:,} other inputs would decide such a difference"
 
 
 _RULES: dict[str, Callable[[_Subject, Any], Iterator[Rule]]] = {

@@ -67,10 +67,8 @@ def predict(
     They may be looked at after any number of samples. A noise that is not random is counted, as by
     the plan `Exact`.
     """
-    start = time.perf_counter()
-    end = inf
     if milliseconds is not None:
-        end = start + _check.at_least("milliseconds", milliseconds, 0) / 1000
+        _check.at_least("milliseconds", milliseconds, 0)
     samples = _check.whole("samples", samples, least=1)
     alpha = _check.alpha("alpha", alpha)
     dataset = find_dataset(x)
@@ -85,6 +83,10 @@ def predict(
         rule = Exact()
     job = job_for(subject, dataset, rule, ids)
     engine = subject.ready.engine(job.plan, seed=smoothed.next_key("interactive"))
+    end = inf
+    if milliseconds is not None:
+        # An abstention tells about an input only if the preparation has not used up the time.
+        end = time.perf_counter() + milliseconds / 1000
     inputs = (subject.read(dataset, id) for id in ids)
     # Inputs that there is no time for have no votes.
     predictions = [Prediction(None, Look(0, {}))] * len(ids)

@@ -51,6 +51,8 @@ _CERTIFIED_ALPHA = 0.001
 """Alpha of the certificates that an estimate is about."""
 _ABOVE_CHANCE = 0.1
 """A model has not learnt the data if it closes less of the gap from guessing to perfection."""
+_WITH_OTHER_ORDER = 0.5
+"""A model that is right less often may know the classes of folders in another order."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Probe:
         samples: The samples per input of the certificates that an estimate is about.
         shape: The shape of an input. That of a row of a table has one number.
         unscaled: Whether the columns of a table vary too differently for one sigma.
+        labels_are_positions: Whether labels are the positions of the names of folders.
     """
 
     model: str
@@ -107,6 +110,7 @@ class Probe:
     samples: int = 100_000
     shape: tuple[int, ...] = ()
     unscaled: bool = False
+    labels_are_positions: bool = False
 
     def __str__(self) -> str:
         tables = [self._measured()]
@@ -186,7 +190,10 @@ class Probe:
     def reading(self) -> str:
         """What the numbers mean, and a doubt if there are too few inputs to tell."""
         clean, *noisy = self.levels
-        if clean.accuracy < self.chance + _ABOVE_CHANCE * (1 - self.chance):
+        least = self.chance + _ABOVE_CHANCE * (1 - self.chance)
+        if self.labels_are_positions:
+            least = max(least, _WITH_OTHER_ORDER)
+        if clean.accuracy < least:
             return (
                 f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, "
                 f"and guessing on {100 * self.chance:.2g}%: check its weights, its preprocessing "
@@ -285,15 +292,13 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    if "noise" in settings or "sigma" in settings:
+    if not settings.keys().isdisjoint(("noise", "sigma")):
         raise InvalidInput(
             "noise-of-probe",
             "a probe chooses the noise itself: give `sigmas`",
         )
     _check.names("probe", settings, ("sigmas", "radii", *NAMES))
-    front = settings.pop("denoiser", None)
-    if front is not None:
-        front = load_denoiser(front, stochastic=settings.get("stochastic", False))
+    front = _denoiser(settings)
     deviations = _sigmas(sigmas, front)
     copies = _check.whole("copies", copies, least=1)
     samples = _check.whole("samples", samples, least=1)
@@ -304,10 +309,10 @@ def probe(
         radii = sorted(set(_check.radii(radii)))
     dataset = find_dataset(data, labels)
     limit = _check.whole("limit", limit, least=1)
-    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     if ids is None and skip is None:
         # From all parts of the data, which may be sorted by class.
-        chosen = evenly(len(dataset), limit).tolist()
+        ids = evenly(len(dataset), limit).tolist()
+    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
     def bound(sigma: float, denoiser: Denoiser | None) -> Subject:
@@ -336,7 +341,16 @@ def probe(
         samples=samples,
         shape=subject.shape,
         unscaled=warn_about_columns(dataset, chosen, subject.shape),
+        labels_are_positions=getattr(dataset, "labels_are_positions", False),
     )
+
+
+def _denoiser(settings: dict[str, Any]) -> Denoiser | None:
+    """The denoiser that the settings name, which is loaded once for all sigmas."""
+    denoiser = settings.pop("denoiser", None)
+    if denoiser is None:
+        return None
+    return load_denoiser(denoiser, stochastic=settings.get("stochastic", False))
 
 
 def _sigmas(sigmas: Sequence[float] | None, denoiser: Denoiser | None) -> list[float]:

@@ -204,12 +204,7 @@ def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> 
         )
     needs_all_votes = plan.known_labels or plan.bound == "runner-up" or results.known_labels
     if isinstance(results, Run) and needs_all_votes:
-        votes = np.zeros((len(results), results.manifest.classes))
-        for row, certificate in zip(votes, results.certificates(), strict=True):
-            # Outputs that are not finite vote for no class.
-            for c, count in sum(certificate.looks, Look(0, {})).votes.items():
-                row[c] = count
-        return from_votes(votes, results.label, results.samples)
+        return from_votes(_votes_of(results), results.label, results.samples)
     if results.known_labels and not plan.known_labels:
         raise InvalidInput(
             "no-class-of-pilot",
@@ -221,6 +216,16 @@ def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> 
     population = from_shares(p, results.correct | results.known_labels)
     label = np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label)
     return replace(population, label=label)
+
+
+def _votes_of(run: Run) -> Counts:
+    """The votes of each input for each class."""
+    votes = np.zeros((len(run), run.manifest.classes), np.int64)
+    for row, certificate in zip(votes, run.certificates(), strict=True):
+        # Outputs that are not finite vote for no class.
+        for c, count in sum(certificate.looks, Look(0, {})).votes.items():
+            row[c] = count
+    return votes
 
 
 def _remark(results: Results, ceiling: int) -> str | None:
@@ -296,20 +301,9 @@ def simulate(
     """
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
-    if noise.outcomes is not None:
-        raise InvalidInput(
-            "noise-not-random",
-            "{noise} is not random: its certificates are exact, so there are no votes to simulate",
-            noise=noise,
-        )
+    _check_votes_known(population, plan.primary, noise)
     plan = plan.primary.for_noise(noise)
     fixed_class = population.label if plan.known_labels else population.chosen
-    if plan.bound == "runner-up" and population.chosen is not None:
-        raise InvalidInput(
-            "votes-needed",
-            "only the share of the predicted class is known here, and `bound=runner-up` needs the "
-            "votes of all classes: replay the folder of a run, or a file of votes",
-        )
     shape = (repetitions, len(population))
     chosen = None
     if fixed_class is not None:
@@ -350,6 +344,22 @@ def simulate(
         fixed=summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples)),
         ceiling=summary(plan.most_samples, reference, reference),
     )
+
+
+def _check_votes_known(population: Population, plan: Plan, noise: Noise) -> None:
+    """Refuse a simulation of votes that are not random, or of which too little is known."""
+    if noise.outcomes is not None:
+        raise InvalidInput(
+            "noise-not-random",
+            "{noise} is not random: its certificates are exact, so there are no votes to simulate",
+            noise=noise,
+        )
+    if plan.bound == "runner-up" and population.chosen is not None:
+        raise InvalidInput(
+            "votes-needed",
+            "only the share of the predicted class is known here, and `bound=runner-up` needs the "
+            "votes of all classes: replay the folder of a run, or a file of votes",
+        )
 
 
 def _summary(

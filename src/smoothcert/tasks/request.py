@@ -15,7 +15,7 @@ from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, selec
 from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.noises import Gaussian, Transformed
+from smoothcert.noises import Gaussian, Noise, Transformed
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, Walk, plan_or_default
 from smoothcert.plans.base import check_top
@@ -64,18 +64,8 @@ class Request:
         self.radii = shown_radii(of_plan.radii)
         self.budget = Budget.of(budget, minutes, since)
         noise = model.noise if isinstance(model, Subject) else settings.get("noise")
-        if plan is None and of_plan.method is None and isinstance(noise, Transformed):
-            of_plan = replace(of_plan, method=Walk.name)
         self._of_plan = of_plan
-        if of_plan.given:
-            if plan is not None:
-                raise InvalidInput(
-                    "plan-and-settings",
-                    "{names} and a plan exclude one another: give the settings to the plan",
-                    names=" and ".join(map(setting, of_plan.given)),
-                )
-            plan = plan_from(of_plan, budget=self.budget is not None)
-        plan = plan_or_default(plan) if self.budget is None else plan_for_budget(plan)
+        plan = self._plan_given(plan, noise)
         self.smoothed = subject_given(model, settings)
         if of_plan.protocol is not None:
             self.smoothed = _of_protocol(self.smoothed, of_plan.protocol)
@@ -97,6 +87,21 @@ class Request:
         self.exact = joint
         """Whether the defaults are float32 and noise on the grid."""
         self.plan = self._jointly(plan)
+
+    def _plan_given(self, plan: Plan | None, noise: Noise | None) -> Plan:
+        """The plan that the user gave, as an object or by settings, or the default."""
+        settings = self._of_plan
+        if plan is None and settings.method is None and isinstance(noise, Transformed):
+            settings = self._of_plan = replace(settings, method=Walk.name)
+        if settings.given:
+            if plan is not None:
+                raise InvalidInput(
+                    "plan-and-settings",
+                    "{names} and a plan exclude one another: give the settings to the plan",
+                    names=" and ".join(map(setting, settings.given)),
+                )
+            plan = plan_from(settings, budget=self.budget is not None)
+        return plan_or_default(plan) if self.budget is None else plan_for_budget(plan)
 
     def _jointly(self, plan: Plan) -> Plan:
         """The plan with its alpha divided over inputs, if all certificates have to hold together.

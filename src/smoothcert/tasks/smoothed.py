@@ -109,7 +109,8 @@ class Smoothed(Subject):
             samples: The most noisy copies of each input.
             alpha: The largest probability of a wrong answer.
             milliseconds: The time after which inputs whose answer is not clear yet are abstentions,
-                to the end of a batch. The first call also prepares the classifier.
+                to the end of a batch. The first call for a shape or number format also prepares the
+                classifier, which does not count.
             groups: Groups of classes, in levels from coarse to fine, as for `smoothcert.ask`. Where
                 no class is settled, the answer is the finest group that is.
         """

@@ -155,12 +155,16 @@ def train(
                 validated: dict[str, Any] = {measure: score}
                 on_epoch(replace(epoch, **validated))
                 last_checkpoint = time.perf_counter()
-        network = step.validated.trained
-        if isinstance(network, Normalized):
-            network = network.network
-        results = step.validated.facts | {measure: f"{score:.4f}"}
-        folder.save(folder.weights, network.state_dict(), results)
+        _save_weights(folder, step, {measure: f"{score:.4f}"})
         return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
+
+
+def _save_weights(folder: TrainingFolder, step: Step, score: dict[str, str]) -> None:
+    """Write the weights, of which the normalisation of a bundled network is no part."""
+    network = step.validated.trained
+    if isinstance(network, Normalized):
+        network = network.network
+    folder.save(folder.weights, network.state_dict(), step.validated.facts | score)
 
 
 def _settings(

@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Size, Tensor, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, first_line
-from smoothcert.models.checkpoint import read_checkpoint
+from smoothcert.models.checkpoint import Shapes, read_checkpoint, shapes_of
 from smoothcert.models.denoisers.diffusion import DiffusionDenoiser
 
-Shapes: TypeAlias = Mapping[str, Size]
 Resampling: TypeAlias = Literal["none", "down", "up"]
 
 _GROUPS = 32
@@ -97,7 +95,7 @@ def load(name: str) -> DiffusionDenoiser:
     """
     file, *settings = name.split(",")
     checkpoint = read_checkpoint(Path(file))
-    shapes = {key: value.shape for key, value in checkpoint.state.items()}
+    shapes = shapes_of(checkpoint.state)
     preset = _preset(name, settings, shapes)
     try:
         network = OpenAIUNet(shapes, preset, file)
@@ -150,12 +148,12 @@ class OpenAIUNet(nn.Module):
         super().__init__()
         build = _Builder(shapes, preset, file)
         self.scale = _KNOWN_TIMESTEPS / preset.steps if preset.rescaled else 1.0
-        self.time_embed = build.sequence("time_embed", {1: nn.SiLU()})
+        self.time_embed = build.sequence("time_embed")
         self.channels = build.shape("time_embed.0.weight")[1]
         self.input_blocks = build.input_blocks()
         self.middle_block = build.block("middle_block", "none")
         self.output_blocks = build.output_blocks()
-        self.out = build.sequence("out", {1: nn.SiLU()})
+        self.out = build.sequence("out")
 
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         """Estimates of the noise, and of its variance where that was learned."""
@@ -311,7 +309,7 @@ class _Builder:
         self._per_level = len(outputs) // levels
         """Input blocks of a level with its downsampling, which is as many as output blocks."""
 
-    def shape(self, name: str) -> Size:
+    def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor that every such network has."""
         if name not in self._shapes:
             raise InvalidInput(
@@ -346,11 +344,9 @@ class _Builder:
         made = [self._part(f"{name}.{number}", "none") for number in parts]
         return nn.ModuleList([*made, self._part(f"{name}.{last}", resampling)])
 
-    def sequence(self, name: str, between: dict[int, nn.Module]) -> nn.Sequential:
-        """Plain layers, with layers without weights between them."""
-        made = {number: self._layer(f"{name}.{number}") for number in self._numbers(name)}
-        layers = made | between
-        return nn.Sequential(*(layers[number] for number in sorted(layers)))
+    def sequence(self, name: str) -> nn.Sequential:
+        """Two plain layers, with an activation between them."""
+        return nn.Sequential(self._layer(f"{name}.0"), nn.SiLU(), self._layer(f"{name}.2"))
 
     def _part(self, name: str, resampling: Resampling) -> nn.Module:
         if f"{name}.in_layers.2.weight" in self._shapes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from smoothcert import _check
-from smoothcert._registry import class_named, named_by_user
+from smoothcert._registry import class_named, named_subclasses
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.training.methods.augmentation import Augmentation, Finetune
@@ -53,7 +53,7 @@ def method_named(
     >>> method_named("consistency", sigma=0.5, copies=4)
     Consistency(sigma=0.5, weight=10.0, copies=4, entropy_weight=0.5)
     """
-    methods: dict[str, type[Method]] = named_by_user(Method) | METHODS
+    methods: dict[str, type[Method]] = named_subclasses(Method, METHODS)
     kind: type[Method] = class_named("method", name, methods)
     constants = {key: value for key, value in constants.items() if value is not None}
     for constant in constants:

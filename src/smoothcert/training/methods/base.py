@@ -205,7 +205,8 @@ def _first_network(start: Start, noise: Noise | None) -> nn.Module:
     if start.architecture not in ARCHITECTURES:
         raise InvalidInput(
             "not-bundled",
-            "{architecture} is not bundled: give the classifier to start from",
+            "{architecture} is not bundled: give the classifier to start from, with "
+            "`classifier=|--model {architecture}`",
             architecture=start.architecture,
         )
     expected: Shape = ARCHITECTURES[start.architecture].input_shape
