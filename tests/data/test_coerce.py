@@ -380,6 +380,11 @@ def test_the_error_for_other_objects_says_what_data_is():
         as_dataset(5)
 
 
+def test_rows_of_bytes_may_be_tokens():
+    with pytest.warns(UserWarning, match="tokens or categories"):
+        as_dataset([np.zeros(3, np.uint8), torch.zeros(3, dtype=torch.uint8)])
+
+
 def test_labels_of_text_lead_to_numbers():
     with refused("not-whole") as raised:
         as_dataset(X, ["cat", "dog", "cat", "dog"])

@@ -288,6 +288,8 @@ def test_all_radii_that_the_plan_decides_are_shown(tmp_path):
     assert found["radii"] == list(radii)
     assert found["certified_accuracy"] == [1, 1, 0]
     assert found["attacked_accuracy"] == [1, 1, 0]
+    with refused("not-at-least"):
+        sc.attack(tmp_path / "run", **FAST, **places).plain([0.1, np.nan])
     other = sc.attack(tmp_path / "run", norm="linf", **FAST, **places).plain()
     assert other["radii"] == pytest.approx(np.array(radii) / SIZE**0.5)
     assert other["certified_accuracy"] == [1, 1, 0]

@@ -28,6 +28,7 @@ from smoothcert.data.base import (
     hashed_inputs,
     outside,
     spaced_inputs,
+    warn_about_bytes,
 )
 from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput, first_line
@@ -132,7 +133,10 @@ class WrappedDataset:
             row = self._data[index]
         values, label = _split(row, where)
         x = as_input(values)
-        if not self._warned:
+        if not self._warned and x.ndim == 1 and str(getattr(values, "dtype", "")).endswith("uint8"):
+            self._warned = True
+            warn_about_bytes(where)
+        elif not self._warned:
             self._warned = outside(x, name=where)
         return x, _as_label(label, index)
 

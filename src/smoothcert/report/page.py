@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 
 ROWS = 10_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
-POINTS = 6_000
-"""Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
 _ANSWERS = 500
 """Inputs whose finest answers a page lists; larger runs are thinned out evenly."""
 _COMPARED = 24
@@ -122,7 +120,7 @@ def write_report(
         out,
         "page.html",
         runs,
-        charts(runs, most_points=POINTS),
+        charts(runs),
         data,
         explained=explained,
         recommendation=recommendation,

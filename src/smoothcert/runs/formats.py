@@ -57,7 +57,6 @@ _ENDINGS = {
     ".md": "card",
     **dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen"),
 }
-_EXACT = ("csv", "parquet", "json")
 _OF_CLASSES = ("cohen", "sok")
 """Formats that cannot say that something else than the class was asked."""
 _NORMS = {
@@ -98,7 +97,7 @@ def read_results(path: Source) -> Results:
             "{path} does not exist: expected a run's folder, an export or a certification log",
             path=path,
         )
-    if path.suffix not in _READERS:
+    if _ENDINGS.get(path.suffix) not in _READERS:
         return read_log(path)
     try:
         return _read_export(path)
@@ -119,7 +118,7 @@ def read_results(path: Source) -> Results:
 
 
 def _read_export(path: Path) -> Results:
-    values, meta = _READERS[path.suffix](path)
+    values, meta = _READERS[_ENDINGS[path.suffix]](path)
     columns: dict[str, Any] = {
         name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
     }
@@ -280,7 +279,7 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
             )
         return usual
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
-    if usual in _EXACT and format != usual:
+    if usual in _READERS and format != usual:
         raise InvalidInput(
             "ending-of-other-format",
             "{path} is named like a {usual} file, so it could not be read again with "
@@ -480,6 +479,7 @@ def _percent(share: float, digits: int = 2) -> str:
 
 _AT_RADII = {"sok": to_sok, "card": to_card}
 _READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]]
-_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}
+_READERS = {"csv": _read_csv, "parquet": _read_parquet, "json": _read_json}
+"""The formats that can be read again exactly."""
 _WRITERS: dict[str, Callable[[Results], bytes]]
 _WRITERS = {"cohen": _to_cohen, "csv": _to_csv, "parquet": _to_parquet, "json": _to_json}

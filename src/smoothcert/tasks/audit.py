@@ -229,7 +229,7 @@ class _Records:
         self.dataset = dataset
         self.ids = journal.ids()
         self.asked = sorted(self.ids.intersection(manifest.ids))
-        self.certificate = partial(journal.certificate, plan=manifest.plan, noise=manifest.noise)
+        self.certificate = partial(journal.certificate, manifest=manifest)
 
 
 def _data_found(manifest: Manifest, places: Places) -> Dataset | None:
