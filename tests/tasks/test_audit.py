@@ -440,6 +440,18 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     assert not check(run, redraw=0).findings
 
 
+@pytest.mark.parametrize("redraw", [0, 2])
+def test_copies_that_a_run_does_not_name_are_found(tmp_path, redraw):
+    data = [DATA[0], *DATA[:3], DATA[1]]
+    settings = {"sigma": 0.1, "plan": sc.Fixed(100), "device": "cpu", "progress": sc.Progress()}
+    sc.certify(above_half, data, out=tmp_path, **settings)
+    assert not audit(tmp_path, redraw=redraw, model=above_half, data=data).findings
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"copies": [1]})
+    [finding] = audit(tmp_path, redraw=redraw, model=above_half, data=data).findings
+    assert (finding.id, finding.reason.split(",")[0]) == (4, "it is a copy of an earlier input")
+
+
 @pytest.mark.annexes
 def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
     labels = [1] * 500

@@ -24,7 +24,6 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof, Rule
 from smoothcert.runs.manifest import DAMAGED, Manifest, Simple, check_type, unreadable_entry
 from smoothcert.runs.results import COLUMNS, numbers_of
@@ -227,19 +226,19 @@ class Journal:
                 ) from None
         return {name: read[name].copy() for name in COLUMNS}
 
-    def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
-        """All certificates in the order of their ids."""
+    def certificates(self, manifest: Manifest) -> Iterator[Certificate]:
+        """All certificates in the order of their ids. Plan and noise are those of the manifest."""
         with self._errors("read"):
             for row in self._db.execute(f"SELECT {_ALL} FROM certificates ORDER BY id"):
-                yield self._certificate(row, plan, noise)
+                yield self._certificate(row, manifest)
 
-    def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
+    def certificate(self, id: int, manifest: Manifest) -> Certificate:
         """One certificate."""
         with self._errors("read"):
             row = self._db.execute(
                 f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)
             ).fetchone()
-        return self._certificate(row, plan, noise)
+        return self._certificate(row, manifest)
 
     def manifest(self) -> Manifest:
         """The manifest of the run."""
@@ -319,10 +318,10 @@ class Journal:
             path=self.path,
         )
 
-    def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
+    def _certificate(self, row: Any, manifest: Manifest) -> Certificate:
         stored = dict(zip(_STORED, row, strict=True))
         try:
-            return _parse(stored, plan, noise)
+            return _parse(stored, manifest)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(
                 "unreadable-certificate",
@@ -380,12 +379,13 @@ def _plain_look(look: Look) -> list[Any]:
     return entry
 
 
-def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
-    """A certificate from the values of its row; `plan` is that of the run."""
+def _parse(stored: Mapping[str, Any], manifest: Manifest) -> Certificate:
+    """A certificate from the values of its row."""
     check_type([stored[name] for name in _WITH_NUMBERS], list[float | None])
     proved = stored["proved"]
     if proved is None and stored["prediction"] is not None:
         proved = stored["radius"]  # version 1 recorded only radii without bounds here
+    plan = manifest.plan
     if stored["plan"] is not None:
         plan = restore(json.loads(stored["plan"]))
         check_type(plan, Rule)
@@ -407,7 +407,7 @@ def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
             for samples, votes, *margin in json.loads(stored["looks"])
         ),
         plan,
-        noise,
+        manifest.noise,
         stored["seconds"],
     )
     stated = (stored["samples"], stored["missing"])
