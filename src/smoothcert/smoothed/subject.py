@@ -312,12 +312,11 @@ class Subject(Settings):
         noise = self.noise.for_shape(tuple(example.shape))
         noisy = _noisy_example(example, noise)
         shape = tuple(noisy.shape)
-        if self._fit is not None:
-            noisy = torch.zeros(self._fit.shape(shape))
+        taken = noisy if self._fit is None else torch.zeros(self._fit.shape(shape))
         classifier = as_classifier(
             cast("Classifier | Network", self.model),
             classes=self.classes,
-            example=noisy,
+            example=taken,
             stochastic=self.stochastic,
         )
         if self._fit is not None:
