@@ -152,7 +152,10 @@ def gate(
     if policy is None or not policy.exists():
         raise InvalidInput(
             "no-policy",
-            "there is no policy: give --policy FILE with the rules, or --init FILE to write some",
+            "there is no policy: give --policy FILE with the rules; "
+            "smoothcert gate {run} --init {policy} writes one",
+            run=run,
+            policy=policy or "policy.toml",
         )
     check_output(junit, reads=[policy, *vars(places).values()])
     result = sc.gate(run, policy, baseline=baseline, **vars(places))
