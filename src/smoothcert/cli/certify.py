@@ -160,12 +160,14 @@ def _requests(
     """The arguments of `certify` for each run."""
     from smoothcert.executors import choose_executor
 
+    sigmas: list[Any] = [None] if sigma is None else list(dict.fromkeys(sigma))
     requests = []
-    for one in [None] if sigma is None else dict.fromkeys(sigma):
-        executor = choose_executor(**vars(machines))
-        requests.append(common | _noise(one, noise, transform) | {"executor": executor})
-    if sigma is not None and len(requests) > 1:
-        _separate(requests, list(dict.fromkeys(sigma)))
+    for number, one in enumerate(sigmas, 1):
+        request = common | _noise(one, noise, transform)
+        request["executor"] = choose_executor(**vars(machines))
+        if len(sigmas) > 1:
+            _separate(request, one, number / len(sigmas))
+        requests.append(request)
     return requests
 
 
@@ -176,16 +178,15 @@ def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dic
     return {"noise": transformed(NoiseOptions(sigma, noise).build(), transform)}
 
 
-def _separate(requests: list[dict[str, Any]], sigmas: list[float]) -> None:
-    """Give each of several requests its folder, an equal part of the minutes, and its model."""
-    for number, (one, sigma) in enumerate(zip(requests, sigmas, strict=True), 1):
-        if one["out"] is not None:
-            one["out"] /= f"sigma-{sigma:g}"
-        if one["minutes"] is not None:  # all count from the start of the command
-            one["minutes"] *= number / len(sigmas)
-        for key in ("model", "weights"):
-            if "{sigma" in (one[key] or ""):
-                one[key] = _filled_in(one[key], sigma)
+def _separate(request: dict[str, Any], sigma: float, share: float) -> None:
+    """Give one of several requests its own folder and model, and its share of the minutes."""
+    if request["out"] is not None:
+        request["out"] /= f"sigma-{sigma:g}"
+    if request["minutes"] is not None:  # all count from the start of the command
+        request["minutes"] *= share
+    for key in ("model", "weights"):
+        if "{sigma" in (request[key] or ""):
+            request[key] = _filled_in(request[key], sigma)
 
 
 def _filled_in(template: str, sigma: float) -> str:
