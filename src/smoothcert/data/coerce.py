@@ -88,6 +88,12 @@ def _from_sequence(data: Any) -> Dataset:
         name = getattr(data.info, "dataset_name", None) or "datasets.Dataset"
         return HuggingFaceDataset(data, name=name)
     dataset = WrappedDataset(data)
+    _check_unchanging(dataset)
+    return dataset
+
+
+def _check_unchanging(dataset: Dataset) -> None:
+    """Refuse data whose first input is another one each time that it is read."""
     first = first_readable(dataset)
     again = (first_readable(dataset) for _ in range(_REPEATED_READS))
     if not all(np.array_equal(first, other, equal_nan=True) for other in again):
@@ -97,7 +103,6 @@ def _from_sequence(data: Any) -> Dataset:
             "transforms",
             name=dataset.name,
         )
-    return dataset
 
 
 def _unexpected(value: str) -> InvalidInput:

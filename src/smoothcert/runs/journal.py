@@ -208,8 +208,7 @@ class Journal:
 
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""
-        with self._errors("read"):
-            return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
+        return {id for (id,) in self._rows("SELECT id FROM certificates")}
 
     def columns(self) -> dict[str, Any]:
         """The numbers of all certificates, as `Results` holds them."""
@@ -234,16 +233,12 @@ class Journal:
 
     def certificate(self, id: int, manifest: Manifest) -> Certificate:
         """One certificate."""
-        with self._errors("read"):
-            row = self._db.execute(
-                f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)
-            ).fetchone()
+        [row] = self._rows(f"SELECT {_ALL} FROM certificates WHERE id = ?", id)
         return self._certificate(row, manifest)
 
     def manifest(self) -> Manifest:
         """The manifest of the run."""
-        with self._errors("read"):
-            rows = self._db.execute(_MANIFEST).fetchall()
+        rows = self._rows(_MANIFEST)
         if not rows:
             raise self._empty()
         values = {}
@@ -256,9 +251,8 @@ class Journal:
 
     def entry(self, key: str) -> Any:
         """An entry beside those of the manifest; None if there is none."""
-        with self._errors("read"):
-            row = self._db.execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("SELECT value FROM manifest WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries of the manifest, in one transaction."""
@@ -277,10 +271,7 @@ class Journal:
 
     def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
         """The settings of the attacks in one norm, and the distances by id; None without any."""
-        with self._errors("read"):
-            rows = self._db.execute(
-                "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
-            ).fetchall()
+        rows = self._rows("SELECT id, distance FROM attacks WHERE norm = ?", norm)
         try:
             settings = self.entry(f"attack in {norm}")
             if settings is None:
@@ -294,14 +285,11 @@ class Journal:
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
-        with self._errors("read"):
-            query = (
-                "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
-            )
-            row = self._db.execute(query, (norm, id)).fetchone()
-        if row is None:
+        columns = "id, distance, prediction, changed"
+        rows = self._rows(f"SELECT {columns} FROM attacks WHERE norm = ? AND id = ?", norm, id)
+        if not rows:
             return None
-        id, distance, prediction, changed = row
+        [(id, distance, prediction, changed)] = rows
         return Attack(id, inf if distance is None else distance, prediction, changed)
 
     def forget_attacks(self, norm: str, settings: dict[str, Any]) -> None:
@@ -309,6 +297,11 @@ class Journal:
         with self.transaction():
             self._db.execute("DELETE FROM attacks WHERE norm = ?", (norm,))
             self.write_manifest({f"attack in {norm}": settings})
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        """The rows that a query finds."""
+        with self._errors("read"):
+            return self._db.execute(query, values).fetchall()
 
     def _empty(self) -> InvalidInput:
         return InvalidInput(

@@ -10,7 +10,7 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert._registry import check_recordable
-from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
+from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings, recorded_settings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
@@ -177,7 +177,7 @@ class Request:
             weights_hash=classifier.weights_hash,
             denoiser=classifier.denoiser,
             answers=subject.fingerprint(),
-            settings=subject.recorded,
+            settings=recorded_settings(subject),
             budget=budget,
             copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
