@@ -98,7 +98,8 @@ def test_the_loss_is_the_error_in_units_of_the_output_scale():
 
     torch.manual_seed(0)
     x = torch.rand(512, 1, 8, 8)
-    loss = Denoising(0.5).objective(Blurred(1, (4, 4), 1, 1, (0.0, 1.0), (1, 8, 8)), x, None, None).loss.item()
+    model = Blurred(1, (4, 4), 1, 1, (0.0, 1.0), (1, 8, 8))
+    loss = Denoising(0.5).objective(model, x, None, None).loss.item()
     assert loss == pytest.approx((0.5**2 + 0.25**2) / 0.25**2, rel=0.02)  # sigma^2 / c_out^2
 
 
@@ -110,7 +111,8 @@ def test_sigmas_are_drawn_for_each_image_with_a_uniform_logarithm():
             seen.append(sigma)
             return x
 
-    Denoising(1.0, 0.01).outputs(Spy(1, (4, 4), 1, 1, (0.0, 1.0), (1, 4, 4)), torch.rand(10_000, 1, 4, 4))
+    spy = Spy(1, (4, 4), 1, 1, (0.0, 1.0), (1, 4, 4))
+    Denoising(1.0, 0.01).outputs(spy, torch.rand(10_000, 1, 4, 4))
     logarithms = seen[0].log10()
     assert -2 <= logarithms.min() < -1.99
     assert -0.01 < logarithms.max() <= 0
