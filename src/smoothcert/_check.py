@@ -96,7 +96,7 @@ def number_or_auto(name: str, value: Any) -> int:
 
 def size(name: str, text: str) -> tuple[int, int]:
     """Height and width, from a text like "224" or "224x160"."""
-    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text)
+    match = re.fullmatch(r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", text)
     if match is None:
         raise InvalidInput(
             "not-a-size",

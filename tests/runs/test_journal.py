@@ -47,9 +47,9 @@ def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
         for one in written:
             journal.add(one, {})
         assert journal.ids() == {2, 5, 9}
-        assert journal.certificate(9, plan=PLAN, noise=NOISE) == written[2]
+        assert journal.certificate(9, MANIFEST) == written[2]
     with Journal(tmp_path) as journal:
-        assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [
+        assert list(journal.certificates(MANIFEST)) == [
             written[1],
             written[0],
             written[2],
@@ -225,7 +225,7 @@ def test_damaged_votes_are_named_with_their_input(tmp_path, looks):
         Journal(tmp_path) as journal,
         refused("unreadable-certificate", id=7),
     ):
-        journal.certificate(7, plan=PLAN, noise=NOISE)
+        journal.certificate(7, MANIFEST)
 
 
 def test_a_mistake_before_the_first_certificate_leaves_nothing_behind(tmp_path):

@@ -111,7 +111,7 @@ def test_a_run_records_the_size_and_keeps_it(network, tmp_path):
     assert audit(tmp_path, redraw=6, model=network, data=PICTURES).holds
 
 
-@pytest.mark.parametrize("resize", ["0", "16x", "big", "16,nearest"])
+@pytest.mark.parametrize("resize", ["0", "16x", "big", "100000", "16,nearest"])
 def test_other_sizes_are_refused_at_once(network, resize):
     code = "not-one-of" if "nearest" in resize else "not-a-size"
     with refused(code):

@@ -360,10 +360,7 @@ def test_other_weights_or_data_are_refused(tmp_path):
 
 
 def test_data_that_is_gone_says_what_to_do(run):
-    with pytest.raises(
-        sc.InvalidInput,
-        match=r"cannot draw again: .* with model=, weights= and data=, or check only the votes with redraw=0",
-    ):
+    with refused("no-file", purpose="draw again"):
         check(run, data="nowhere.npz")
 
 
@@ -438,6 +435,18 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
         check(run)
     assert not open_run(run.path).manifest.same_draws(again.manifest)
     assert not check(run, redraw=0).findings
+
+
+@pytest.mark.parametrize("redraw", [0, 2])
+def test_copies_that_a_run_does_not_name_are_found(tmp_path, redraw):
+    data = [DATA[0], *DATA[:3], DATA[1]]
+    settings = {"sigma": 0.1, "plan": sc.Fixed(100), "device": "cpu", "progress": sc.Progress()}
+    sc.certify(above_half, data, out=tmp_path, **settings)
+    assert not audit(tmp_path, redraw=redraw, model=above_half, data=data).findings
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"copies": [1]})
+    [finding] = audit(tmp_path, redraw=redraw, model=above_half, data=data).findings
+    assert (finding.id, finding.reason.split(",")[0]) == (4, "it is a copy of an earlier input")
 
 
 @pytest.mark.annexes

@@ -125,10 +125,20 @@ def test_the_page_shows_them_and_escapes_what_it_shows(tmp_path):
     assert "no certificate" in text
     assert HOSTILE not in text
     assert "&lt;script&gt;" in text
-    assert "Input 0:" in text
-    assert "Input 4:" in text
+    assert "Input 0, label" in text
+    assert "Input 4, label" in text
     assert 'src="http' not in text
     assert "What a certificate is" not in render([run], dataset=places["data"])
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"), [("binary", "of all possible noisy"), ("runner-up", "no other class is as")]
+)
+def test_the_page_says_what_the_votes_prove(tmp_path, bound, said):
+    plan = sc.AtRadii([0, 0.25], 200, bound=bound)
+    run, places = certified(tmp_path, plan=plan)
+    text = render([run], dataset=places["data"], explained=sc.explain(run, [0], **places))
+    assert said in " ".join(text.split())
 
 
 def test_colour_pictures_and_large_ones(tmp_path):

@@ -133,11 +133,26 @@ def test_a_plan_with_another_bound_than_the_simulated_ceiling_has_no_decline():
 
 
 @pytest.mark.parametrize(
-    "plan", [Fixed(1_000, bound="runner-up"), AtRadii([0], 1_000, bound="runner-up")], ids=str
+    "plan",
+    [
+        Fixed(1_000, bound="runner-up"),
+        AtRadii([0], 1_000, bound="runner-up"),
+        Fixed(1_000, top=2),
+        InputSpecific(1_000, top=2),
+    ],
+    ids=str,
 )
-def test_a_log_of_one_class_does_not_tell_the_runner_up(plan):
+def test_a_log_of_one_class_does_not_tell_about_the_others(plan):
     with refused("votes-needed"):
         replay(read_log(SMALL), plan, noise=NOISE)
+
+
+def test_the_top_k_are_simulated_from_the_votes_of_all_classes():
+    votes = from_votes([[60, 20, 15, 5]] * 20, [0] * 20)
+    found = simulate(votes, Fixed(1_000, top=2), noise=NOISE, repetitions=1).plan
+    assert found.mad is None
+    with refused("top-too-large", top=4, answers=4):
+        simulate(votes, Fixed(1_000, top=4), noise=NOISE, repetitions=1)
 
 
 def test_a_seed_gives_the_same_figures_again_and_another_seed_does_not(small):

@@ -149,16 +149,13 @@ def gate(
     """
     if init is not None:
         return _written_policy(run, init)
-    if policy is None:
+    if policy is None or not policy.exists():
         raise InvalidInput(
-            "no-policy", "give --policy FILE with the rules, or --init FILE to write some"
-        )
-    if not policy.exists():
-        raise InvalidInput(
-            "no-policy-file",
-            "there is no {policy}: smoothcert gate {run} --init {policy} writes one",
-            policy=policy,
+            "no-policy",
+            "there is no policy: give --policy FILE with the rules; "
+            "smoothcert gate {run} --init {policy} writes one",
             run=run,
+            policy=policy or "policy.toml",
         )
     check_output(junit, reads=[policy, *vars(places).values()])
     result = sc.gate(run, policy, baseline=baseline, **vars(places))

@@ -42,7 +42,6 @@ InputSize = Annotated[
         "width). Radii are about the resized pictures; --resize keeps those of the given ones."
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
 Skip = Annotated[
     int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")
 ]

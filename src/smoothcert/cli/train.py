@@ -11,7 +11,6 @@ from rich.progress import Progress
 import smoothcert as sc
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import (
-    Device,
     Folder,
     NoiseOptions,
     Transform,
@@ -47,7 +46,7 @@ def train(
     schedule: Literal["cosine", "step", "onecycle"] | None = None,
     weight_decay: float = 1e-4,
     seed: int = 0,
-    device: Device = "auto",
+    device: str = "auto",
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     compile: Literal["auto", "none", "default"] = "auto",
 ) -> Output:
@@ -84,6 +83,7 @@ def train(
         schedule: How the learning rate changes. Default: onecycle with denoiser, else cosine.
         weight_decay: L2 penalty.
         seed: The seed of initial weights, order, augmentation and noise.
+        device: cpu, cuda, cuda:N or mps. Default: the fastest one.
         dtype: auto: bfloat16 on CUDA.
         compile: auto: default on CUDA.
     """

@@ -271,11 +271,16 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
     if not is_bytes:
         outside(inputs, name=name)
     elif inputs.ndim == 2:
-        warn(
-            f"{name}: bytes are divided by 255, as those of images; give floats to prevent it. "
-            f"These are no images: {_TOKENS}"
-        )
+        warn_about_bytes(name)
     return inputs
+
+
+def warn_about_bytes(name: str) -> None:
+    """Warn that bytes are divided by 255 although they are no images."""
+    warn(
+        f"{name}: bytes are divided by 255, as those of images; give floats to prevent it. "
+        f"These are no images: {_TOKENS}"
+    )
 
 
 def _with_channels_first(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:

@@ -28,6 +28,7 @@ from smoothcert.data.base import (
     hashed_inputs,
     outside,
     spaced_inputs,
+    warn_about_bytes,
 )
 from smoothcert.data.inputs import as_array, as_input, is_numbers
 from smoothcert.errors import InvalidInput, first_line
@@ -87,6 +88,12 @@ def _from_sequence(data: Any) -> Dataset:
         name = getattr(data.info, "dataset_name", None) or "datasets.Dataset"
         return HuggingFaceDataset(data, name=name)
     dataset = WrappedDataset(data)
+    _check_unchanging(dataset)
+    return dataset
+
+
+def _check_unchanging(dataset: Dataset) -> None:
+    """Refuse data whose first input is another one each time that it is read."""
     first = first_readable(dataset)
     again = (first_readable(dataset) for _ in range(_REPEATED_READS))
     if not all(np.array_equal(first, other, equal_nan=True) for other in again):
@@ -96,7 +103,6 @@ def _from_sequence(data: Any) -> Dataset:
             "transforms",
             name=dataset.name,
         )
-    return dataset
 
 
 def _unexpected(value: str) -> InvalidInput:
@@ -132,7 +138,10 @@ class WrappedDataset:
             row = self._data[index]
         values, label = _split(row, where)
         x = as_input(values)
-        if not self._warned:
+        if not self._warned and x.ndim == 1 and str(getattr(values, "dtype", "")).endswith("uint8"):
+            self._warned = True
+            warn_about_bytes(where)
+        elif not self._warned:
             self._warned = outside(x, name=where)
         return x, _as_label(label, index)
 

@@ -33,7 +33,8 @@ class Assignment:
         it dies, we know which input is to blame."""
         self._failures: Counter[int] = Counter()
         self.given_up: SmoothcertError | None = None
-        """Why no more inputs are assigned; None while they are. Open inputs may still finish."""
+        """Why the run stops; None while it goes on. Inputs that are open or failed less often are
+        still tried."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
 
@@ -88,7 +89,7 @@ class Assignment:
         return assigned
 
     def fail(self, worker: Hashable, id: int, error: str, *, unreadable: bool = False) -> None:
-        """Record that an input failed. Another worker tries again, unless it failed too often."""
+        """Record that an input failed. It is tried again, unless it failed too often."""
         self._open[worker].remove(id)
         self._failures[id] += 1
         if self._failures[id] < TRIES:

@@ -89,7 +89,10 @@ class WorkerStatus:
 
 
 class Executor(ABC):
-    """Base of all executors. Use it as a context manager: call `start`, then `certify`."""
+    """Base of all executors. Use it as a context manager.
+
+    Call `resolve`, `start`, and then `certify` for each part of the run.
+    """
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         """Choose the runtime on the machine where the classifier will run.

@@ -203,7 +203,10 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._send_inputs(worker, record)
 
     def _send_inputs(self, worker: Handle, record: _Record) -> None:
-        """Assign inputs to a worker until enough calls are in flight."""
+        """Assign inputs to a worker until enough calls are in flight.
+
+        A call without new inputs lets it go on with those that it has.
+        """
         while record.calls < _CALLS_PER_WORKER:
             ids = self._assignment.give(worker)
             if not ids and not self._assignment.open(worker):
@@ -246,7 +249,7 @@ class PoolExecutor(Executor, Generic[Handle]):
     def _retry(self, worker: Handle, failed: Sequence[tuple[int, str]]) -> None:
         """Assign failed inputs again."""
         for id, error in failed:
-            self._say(f"input {id} failed ({error}); another worker will try it again")
+            self._say(f"input {id} failed ({error})")
             self._assignment.fail(worker, id, error, unreadable=True)
             self._send_inputs_to_all()
 

@@ -120,25 +120,20 @@ class _Process:
 
 def _parse(devices: str) -> list[str]:
     """The names of the devices in a text such as "cuda:0,cuda:1"."""
-    if devices.strip() == "all":
-        return _all_cuda_devices()
     names = [name.strip() for name in devices.split(",")]
+    if names == ["all"]:
+        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if not names:
+        raise InvalidInput(
+            "no-cuda-device",
+            "there is no CUDA device here: name the devices, as in `devices=cpu,cpu`",
+        )
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(
             "devices-of-two-kinds",
             "devices must be names of one kind, as in `devices=cuda:0,cuda:1`, because the noise "
             "depends on the kind, got {value}",
             value=devices,
-        )
-    return names
-
-
-def _all_cuda_devices() -> list[str]:
-    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if not names:
-        raise InvalidInput(
-            "no-cuda-device",
-            "there is no CUDA device here: name the devices, as in `devices=cpu,cpu`",
         )
     return names
 

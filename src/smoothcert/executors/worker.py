@@ -1,7 +1,7 @@
 """A worker: an engine on one device that receives inputs and reports certificates.
 
-It answers with plain records and never raises, so that it works the same through pipes and through
-Ray.
+It answers with plain records, also where something fails, so that it works the same through pipes
+and through Ray.
 """
 
 from __future__ import annotations
@@ -128,12 +128,11 @@ class Worker:
         """
         if self._failure:
             return self._failure
-        engine = self._local.engine(plan, seed)
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
         try:
-            self._sample(engine, finished, failed)
+            self._sample(self._local.engine(plan, seed), finished, failed)
         except Exception as error:
             self._failure = Failed.from_error(error)
             if not finished:

@@ -10,7 +10,7 @@ import re
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -406,25 +406,16 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
 
 def _only_logits(output: Any, classes: int | None) -> Any:
     """The part of a tuple, list, dictionary or object that can be the logits."""
-    entries: dict[Any, Any] = {}
-    if isinstance(output, (tuple, list)):
-        entries = dict(enumerate(output))
-    elif isinstance(output, Mapping):
-        entries = dict(output)
+    entries = _entries(output)
     named = entries.get("logits", getattr(output, "logits", None))
-    has_boxes = any("boxes" in str(key) for key in entries)
-    if named is not None and not has_boxes:
+    if named is not None and not _has_boxes(entries):
         return named
     arrays = [value for value in entries.values() if isinstance(value, (Tensor, np.ndarray))]
     fitting = [array for array in arrays if array.ndim == 2 and classes in (None, array.shape[1])]
     for candidates in (fitting, arrays):
         if len(candidates) == 1:
             return candidates[0]
-    _refuse_other_tasks(output)
-    if has_boxes:
-        raise other_task("boxes", "detection")
-    if arrays and all(array.ndim == 4 and array.shape[1] > 1 for array in arrays):
-        raise other_task("maps of classes", "segmentation")
+    _refuse_other_tasks(output, arrays)
     raise InvalidInput(
         "no-logits",
         "the model must return a tensor of logits or labels, and it returned a {kind}{entries}: "
@@ -435,12 +426,26 @@ def _only_logits(output: Any, classes: int | None) -> Any:
     )
 
 
-def _refuse_other_tasks(output: Any) -> None:
-    """Refuse the output of a detector or of a pipeline in words that say so."""
-    first = output[0] if isinstance(output, (tuple, list)) and output else output
-    if isinstance(first, Mapping) and "boxes" in first:
+def _entries(output: Any) -> dict[Any, Any]:
+    """The entries of a tuple, list or dictionary; none of other objects."""
+    if isinstance(output, (tuple, list)):
+        return dict(enumerate(output))
+    return dict(output) if isinstance(output, Mapping) else {}
+
+
+def _has_boxes(entries: Mapping[Any, Any]) -> bool:
+    return any("boxes" in str(key) for key in entries)
+
+
+def _refuse_other_tasks(output: Any, arrays: Sequence[Any]) -> None:
+    """Refuse what is returned for another task, or by a pipeline, in words that say so."""
+    first = next(iter(output), None) if isinstance(output, (tuple, list)) else output
+    of_first = _entries(first)
+    if _has_boxes(of_first):
         raise other_task("boxes", "detection")
-    if isinstance(first, Mapping) and "score" in first:
+    if arrays and all(map(is_map_of_classes, arrays)):
+        raise other_task("maps of classes", "segmentation")
+    if "score" in of_first:
         raise InvalidInput(
             "names-and-scores",
             "the model returns names of classes with scores, as a pipeline does: give its network "
@@ -455,6 +460,11 @@ def _refuse_other_tasks(output: Any) -> None:
         )
     if isinstance(first, str):
         raise other_task("text", "text")
+
+
+def is_map_of_classes(array: Any) -> bool:
+    """Whether an output tells the class of each pixel, as (batch, classes, height, width)."""
+    return bool(array.ndim == 4 and array.shape[1] > 1)
 
 
 def other_task(returned: str, task: str) -> InvalidInput:

@@ -340,34 +340,30 @@ def as_classifier(
     example: Tensor,
     stochastic: bool = False,
 ) -> Classifier:
-    """Make a classifier from a module or a function."""
-    classifier = model if isinstance(model, Classifier) else _described(model, example)
+    """A module or a function of the caller as a classifier, with its number of classes."""
+    if isinstance(model, Classifier):
+        classifier = model
+    else:
+        classifier = Classifier(
+            module=model,
+            classes=0,
+            name=import_path(model),
+            input_shape=tuple(example.shape),
+            weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
+        )
     if classes is not None:
         check_classes(classifier.name, classifier.classes or classes, classes)
-        classifier = replace(classifier, classes=classes)
-    if stochastic:
-        # Without the seeds, it is another classifier.
-        seeded = SeededRows(classifier.module, classes=classifier.classes or None)
-        classifier = classifier.inside(seeded, "seeded by row")
-    if not classifier.classes:
-        counted = _count_classes(classifier.module, example)
-        classifier = replace(classifier, classes=counted)
-    return classifier
+        return replace(classifier, classes=classes)
+    if classifier.classes:
+        return classifier
+    counted = _count_classes(classifier.module, example, stochastic=stochastic)
+    return replace(classifier, classes=counted)
 
 
-def _described(model: Any, example: Tensor) -> Classifier:
-    """A module or function of the caller as a classifier with an unknown number of classes."""
-    return Classifier(
-        module=model,
-        classes=0,
-        name=import_path(model),
-        input_shape=tuple(example.shape),
-        weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
-    )
-
-
-def _count_classes(model: Network, example: Tensor) -> int:
+def _count_classes(model: Network, example: Tensor, *, stochastic: bool) -> int:
     """The number of logits for one input."""
+    if stochastic:
+        model = SeededRows(model)
     if isinstance(model, nn.Module):
         model = copied(model)  # a call may change the module
     with torch.inference_mode():

@@ -31,7 +31,14 @@ from smoothcert.errors import (
     first_line,
     setting,
 )
-from smoothcert.models.base import Network, copied, described, find_logits, other_task
+from smoothcert.models.base import (
+    Network,
+    copied,
+    described,
+    find_logits,
+    is_map_of_classes,
+    other_task,
+)
 from smoothcert.models.wrappers import SeededRows, unseeded
 from smoothcert.plans.votes import Answer
 
@@ -236,7 +243,7 @@ def floats(
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
-    if output.ndim == 4 and output.shape[1] > 1:
+    if is_map_of_classes(output):
         return other_task(f"a map of {output.shape[1]} classes", "segmentation")
     if output.ndim == 3 and not output.is_floating_point():
         return other_task("a map of classes", "segmentation")
@@ -283,34 +290,30 @@ def check_classifier(module: Network, classes: int, x: Tensor) -> None:
     # darker inputs of `with_other_neighbours`, they are not. So a model that scales by the maximum
     # of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
-    with checking(module, x) as first:
-        output = find_logits(first, classes=classes, device=x.device)
-        # A copy, because a model may return the same buffer every time.
-        _check_outputs(module, classes, x, output.clone())
-
-
-def _check_outputs(module: Network, classes: int, x: Tensor, output: Tensor) -> None:
-    if not _are_logits_or_labels(output, len(x), classes):
-        raise unfit(output, len(x), classes)
-    if output.ndim == 2 and not bool(has_winner(output).any()):
-        hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
-        raise InvalidInput(
-            "no-finite-output",
-            "the model returns NaN or infinite values for every input: check its weights and its "
-            "normalisation{hint}",
-            hint=hint,
-        )
 
     def again(batch: Tensor) -> Tensor:
         return find_logits(call(module, batch), classes=classes, device=x.device)
 
-    others = with_other_neighbours(x, logits=output.is_floating_point())
-    if not repeats(again, output, others):
-        raise InvalidInput(
-            "answer-changes",
-            "the model changes its answer for the same input (dropout or batch statistics?); call "
-            "model.eval() first, or give `stochastic=True` if it is random by design",
-        )
+    with checking(module, x) as first:
+        # A copy, because a model may return the same buffer every time.
+        output = find_logits(first, classes=classes, device=x.device).clone()
+        if not _are_logits_or_labels(output, len(x), classes):
+            raise unfit(output, len(x), classes)
+        if output.ndim == 2 and not bool(has_winner(output).any()):
+            hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
+            raise InvalidInput(
+                "no-finite-output",
+                "the model returns NaN or infinite values for every input: check its weights and "
+                "its normalisation{hint}",
+                hint=hint,
+            )
+        others = with_other_neighbours(x, logits=output.is_floating_point())
+        if not repeats(again, output, others):
+            raise InvalidInput(
+                "answer-changes",
+                "the model changes its answer for the same input (dropout or batch statistics?); "
+                "call model.eval() first, or give `stochastic=True` if it is random by design",
+            )
 
 
 def _are_logits_or_labels(output: Tensor, rows: int, classes: int) -> bool:

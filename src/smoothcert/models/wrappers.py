@@ -300,6 +300,12 @@ class SeededRows(nn.Module):
         return torch.cat(outputs)
 
 
+def seeded_by_row(classifier: Classifier) -> Classifier:
+    """A random classifier as a fixed function. Without the seeds, it is another classifier."""
+    seeded = SeededRows(classifier.module, classes=classifier.classes)
+    return classifier.inside(seeded, "seeded by row")
+
+
 def unseeded(model: Network) -> Network:
     """A model without the seeds for its rows."""
     return model.model if isinstance(model, SeededRows) else model

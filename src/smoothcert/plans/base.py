@@ -280,8 +280,8 @@ class Plan(Rule):
         return None
 
     def expected(self, p: ArrayLike, noise: Noise) -> Expected | None:
-        """What the plan costs and proves if the class has probability p; None if only simulations
-        tell.
+        """What the plan costs and proves for a class of probability p if the pilot were right about
+        it; None if only simulations tell. `expected_samples` averages over pilots.
 
         Args:
             p: Probabilities of the class.

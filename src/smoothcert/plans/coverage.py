@@ -66,7 +66,7 @@ class Coverage:
     alpha: float
     """The promise."""
     worst_failure: float
-    """The largest failure probability over p, for a class fixed in advance."""
+    """The largest failure probability over p that was found, for a class fixed in advance."""
     worst_p: float
     """The p where it occurs."""
     tie_failure: float

@@ -1,5 +1,9 @@
-"""Input-specific sampling (ISS, the paper's Algorithm 2): each input gets what the
-sample map says.
+"""Input-specific sampling (ISS, the paper's Algorithm 2): each input gets what the sample map says.
+
+The pilot chooses the class and plans. On the samples after it, P(L(votes, n, alpha) > p) <= alpha
+for every p (Clopper and Pearson), because class and n depend on the pilot alone. In the published
+variant the pilot counts again, and this argument fails. `two_stage` has what both variants share
+with fixed sampling: the exact failure, the second route, and the samples on average.
 """
 
 from __future__ import annotations
@@ -43,10 +47,9 @@ _POINTS_BETWEEN = 17
 class InputSpecific(TwoStagePlan):
     """Spend what keeps the radius within `decline` of a reference radius.
 
-    The pilot gives an interval for p; the input gets the larger value of the sample map at its two
-    ends. With the runner-up bound, the pilot also gives an interval for the strongest other class,
-    and the map is evaluated where both intervals are at their most and at their least favourable
-    ends.
+    The pilot gives an interval for p, and the input gets the largest value of the sample map on it.
+    With the runner-up bound, the pilot also gives an interval for the strongest other class, and
+    the map is evaluated from where both are least favourable to where both are most favourable.
 
     Args:
         decline: How much of the reference radius may be lost.
@@ -71,6 +74,7 @@ class InputSpecific(TwoStagePlan):
     reference: Reference = "ceiling"
     name: ClassVar[str] = "input-specific"
 
+    # Named for each plan, because no plan inherits what was derived for another rule (see `Plan`).
     coverage = two_stage.coverage
     expected_samples = two_stage.expected_samples
     p_value = two_stage.p_value
@@ -151,6 +155,7 @@ class InputSpecific(TwoStagePlan):
 def _planned_samples(plan: InputSpecific, noise: Noise) -> Counts:
     """k-hat for every possible count of the pilot, 0 ... pilot."""
     psi = plan.sample_map(noise)
+    # These intervals only plan, so they spend nothing of alpha.
     low, high = interval(np.arange(plan.pilot + 1), plan.pilot, alpha=plan.alpha)
     if plan.grid == "paper":
         return np.asarray(psi.on_paper_grid(np.stack([low, high])).max(axis=0))

@@ -2,11 +2,10 @@
 bound.
 
 Given the pilot, class and size of the second draw are fixed, so Clopper-Pearson holds exactly on
-fresh samples. In the published variant the pilot counts again. Its failure is a finite sum, because
-the number of counted samples n(a0) is fixed by the `a0` votes in the pilot:
+fresh samples. In the published variant the pilot counts again. In both, the failure at p is a
+finite sum, because the a0 votes of the pilot fix the number of counted samples n(a0):
 
-    failure(p) = sum over a0 of  P(a0 | pilot, p) * P(enough further votes that L(count, n(a0),
-    alpha) > p)
+    failure(p) = sum over a0 of  P(a0 | p) * P(L(votes, n(a0), alpha) > max(p, 1/2) | a0)
 
 With the runner-up, L is computed at alpha / 2, and so is the upper bound of each group of other
 classes. The largest of these bounds is true if that of the strongest rival is, and the strongest
@@ -280,8 +279,9 @@ def p_value(
     noise: Noise,
     label: int | None = None,
 ) -> float | None:
-    """P(at least these counted votes) if the class had only the probability that the
-    radius needs.
+    """P(at least these counted votes) if the class had only the probability that the radius needs.
+
+    Where the pilot counts again, this leaves out that it also chose the class.
     """
     if plan.bounds_others:
         return None

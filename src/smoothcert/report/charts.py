@@ -35,6 +35,8 @@ from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import certified_accuracy as certified_share
 from smoothcert.statistics.metrics import evenly, round_down
 
+POINTS = 6_000
+"""Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
 _CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
 _P_POWER = 6  # spreads out the values near 1, where small differences make large radii
@@ -46,13 +48,13 @@ _FEW_P = np.concatenate(
 _BANDS = "Bands: 95% Clopper-Pearson, where the inputs count as a random sample."
 
 
-def charts(runs: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
+def charts(runs: Sequence[Results]) -> list[Chart]:
     """All charts that these runs have numbers for."""
     drawn = [
         certified_accuracy(runs),
         probabilities(runs),
         trade_off(runs),
-        radius_against_samples(runs, most_points=most_points),
+        radius_against_samples(runs),
         samples(runs),
         sample_maps(runs),
     ]
@@ -138,16 +140,9 @@ def _acr_mark(run: Results) -> Points:
     return replace(mark, low=np.array([low]), high=np.array([high]))
 
 
-def radius_against_samples(runs: Sequence[Results], *, most_points: int | None = None) -> Chart:
-    """The radius of each input against the samples that it got.
-
-    Args:
-        runs: The runs.
-        most_points: The most inputs to show, over all runs; None for all.
-    """
-    most = max((len(run) for run in runs), default=0)
-    if most_points is not None:
-        most = most_points // max(len(runs), 1)
+def radius_against_samples(runs: Sequence[Results]) -> Chart:
+    """The radius of each input against the samples that it got."""
+    most = POINTS // max(len(runs), 1)
     marks = [layer for layer in (_marks(run, most) for run in runs) if len(layer.x)]
     adaptive = any(run.certified_by and run.certified_by.adaptive for run in runs)
     thinned = any(len(run) > most for run in runs)

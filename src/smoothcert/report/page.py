@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -60,7 +59,7 @@ from smoothcert.runs.words import (
     what_to_deploy,
 )
 from smoothcert.statistics.group_sequential import default_looks
-from smoothcert.statistics.metrics import evenly, round_down
+from smoothcert.statistics.metrics import certified, evenly, round_down
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -69,8 +68,6 @@ if TYPE_CHECKING:
 
 ROWS = 10_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
-POINTS = 6_000
-"""Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
 _ANSWERS = 500
 """Inputs whose finest answers a page lists; larger runs are thinned out evenly."""
 _COMPARED = 24
@@ -122,7 +119,7 @@ def write_report(
         out,
         "page.html",
         runs,
-        charts(runs, most_points=POINTS),
+        charts(runs),
         data,
         explained=explained,
         recommendation=recommendation,
@@ -198,15 +195,14 @@ def finest_of(
     """
     shown = [("", "")] * len(radii)
     for level in levels:
-        place = int(np.flatnonzero(level.id == id)[0])
-        if level.abstained[place]:
-            continue
+        one = level.only(level.id == id)
         names = class_names if level.groups is None else level.groups.names
-        answer = (class_name(int(level.prediction[place]), names), level_of(level))
-        reaches = operator.ge if level.closed else operator.gt
-        for number, radius in enumerate(radii):
-            if reaches(level.radius[place], radius):
-                shown[number] = answer
+        answer = (class_name(int(one.prediction[0]), names), level_of(level))
+        [reached] = certified(one.radius, ~one.abstained, radii, closed=one.closed)
+        shown = [
+            answer if is_finer else coarser
+            for is_finer, coarser in zip(reached, shown, strict=True)
+        ]
     return shown
 
 

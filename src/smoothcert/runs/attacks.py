@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
@@ -74,7 +75,7 @@ class Attacks:
         """
         if radii is None:
             radii = self.decided_radii or metrics.default_radii(float(self.radius.max()))
-        shown = np.asarray(radii, float).tolist()
+        shown = _check.radii(np.atleast_1d(np.asarray(radii)).tolist())
         return {
             "norm": self.norm,
             "settings": dict(self.settings),

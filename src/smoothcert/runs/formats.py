@@ -21,8 +21,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from smoothcert import _check
 from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
@@ -57,7 +55,6 @@ _ENDINGS = {
     ".md": "card",
     **dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen"),
 }
-_EXACT = ("csv", "parquet", "json")
 _OF_CLASSES = ("cohen", "sok")
 """Formats that cannot say that something else than the class was asked."""
 _NORMS = {
@@ -98,7 +95,7 @@ def read_results(path: Source) -> Results:
             "{path} does not exist: expected a run's folder, an export or a certification log",
             path=path,
         )
-    if path.suffix not in _READERS:
+    if _ENDINGS.get(path.suffix) not in _READERS:
         return read_log(path)
     try:
         return _read_export(path)
@@ -119,10 +116,7 @@ def read_results(path: Source) -> Results:
 
 
 def _read_export(path: Path) -> Results:
-    values, meta = _READERS[path.suffix](path)
-    columns: dict[str, Any] = {
-        name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
-    }
+    columns, meta = _READERS[_ENDINGS[path.suffix]](path)
     noise = restore(meta["noise"])
     plan = restore(meta["plan"])
     check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
@@ -280,7 +274,7 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
             )
         return usual
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
-    if usual in _EXACT and format != usual:
+    if usual in _READERS and format != usual:
         raise InvalidInput(
             "ending-of-other-format",
             "{path} is named like a {usual} file, so it could not be read again with "
@@ -480,6 +474,7 @@ def _percent(share: float, digits: int = 2) -> str:
 
 _AT_RADII = {"sok": to_sok, "card": to_card}
 _READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]]
-_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}
+_READERS = {"csv": _read_csv, "parquet": _read_parquet, "json": _read_json}
+"""The formats that can be read again exactly."""
 _WRITERS: dict[str, Callable[[Results], bytes]]
 _WRITERS = {"cohen": _to_cohen, "csv": _to_csv, "parquet": _to_parquet, "json": _to_json}

@@ -24,7 +24,6 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof, Rule
 from smoothcert.runs.manifest import DAMAGED, Manifest, Simple, check_type, unreadable_entry
 from smoothcert.runs.results import COLUMNS, numbers_of
@@ -209,8 +208,7 @@ class Journal:
 
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""
-        with self._errors("read"):
-            return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
+        return {id for (id,) in self._rows("SELECT id FROM certificates")}
 
     def columns(self) -> dict[str, Any]:
         """The numbers of all certificates, as `Results` holds them."""
@@ -227,24 +225,20 @@ class Journal:
                 ) from None
         return {name: read[name].copy() for name in COLUMNS}
 
-    def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
-        """All certificates in the order of their ids."""
+    def certificates(self, manifest: Manifest) -> Iterator[Certificate]:
+        """All certificates in the order of their ids. Plan and noise are those of the manifest."""
         with self._errors("read"):
             for row in self._db.execute(f"SELECT {_ALL} FROM certificates ORDER BY id"):
-                yield self._certificate(row, plan, noise)
+                yield self._certificate(row, manifest)
 
-    def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
+    def certificate(self, id: int, manifest: Manifest) -> Certificate:
         """One certificate."""
-        with self._errors("read"):
-            row = self._db.execute(
-                f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)
-            ).fetchone()
-        return self._certificate(row, plan, noise)
+        [row] = self._rows(f"SELECT {_ALL} FROM certificates WHERE id = ?", id)
+        return self._certificate(row, manifest)
 
     def manifest(self) -> Manifest:
         """The manifest of the run."""
-        with self._errors("read"):
-            rows = self._db.execute(_MANIFEST).fetchall()
+        rows = self._rows(_MANIFEST)
         if not rows:
             raise self._empty()
         values = {}
@@ -257,9 +251,8 @@ class Journal:
 
     def entry(self, key: str) -> Any:
         """An entry beside those of the manifest; None if there is none."""
-        with self._errors("read"):
-            row = self._db.execute("SELECT value FROM manifest WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("SELECT value FROM manifest WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries of the manifest, in one transaction."""
@@ -278,10 +271,7 @@ class Journal:
 
     def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
         """The settings of the attacks in one norm, and the distances by id; None without any."""
-        with self._errors("read"):
-            rows = self._db.execute(
-                "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
-            ).fetchall()
+        rows = self._rows("SELECT id, distance FROM attacks WHERE norm = ?", norm)
         try:
             settings = self.entry(f"attack in {norm}")
             if settings is None:
@@ -295,14 +285,11 @@ class Journal:
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
-        with self._errors("read"):
-            query = (
-                "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
-            )
-            row = self._db.execute(query, (norm, id)).fetchone()
-        if row is None:
+        columns = "id, distance, prediction, changed"
+        rows = self._rows(f"SELECT {columns} FROM attacks WHERE norm = ? AND id = ?", norm, id)
+        if not rows:
             return None
-        id, distance, prediction, changed = row
+        [(id, distance, prediction, changed)] = rows
         return Attack(id, inf if distance is None else distance, prediction, changed)
 
     def forget_attacks(self, norm: str, settings: dict[str, Any]) -> None:
@@ -310,6 +297,11 @@ class Journal:
         with self.transaction():
             self._db.execute("DELETE FROM attacks WHERE norm = ?", (norm,))
             self.write_manifest({f"attack in {norm}": settings})
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        """The rows that a query finds."""
+        with self._errors("read"):
+            return self._db.execute(query, values).fetchall()
 
     def _empty(self) -> InvalidInput:
         return InvalidInput(
@@ -319,10 +311,10 @@ class Journal:
             path=self.path,
         )
 
-    def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
+    def _certificate(self, row: Any, manifest: Manifest) -> Certificate:
         stored = dict(zip(_STORED, row, strict=True))
         try:
-            return _parse(stored, plan, noise)
+            return _parse(stored, manifest)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(
                 "unreadable-certificate",
@@ -380,12 +372,13 @@ def _plain_look(look: Look) -> list[Any]:
     return entry
 
 
-def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
-    """A certificate from the values of its row; `plan` is that of the run."""
+def _parse(stored: Mapping[str, Any], manifest: Manifest) -> Certificate:
+    """A certificate from the values of its row."""
     check_type([stored[name] for name in _WITH_NUMBERS], list[float | None])
     proved = stored["proved"]
     if proved is None and stored["prediction"] is not None:
         proved = stored["radius"]  # version 1 recorded only radii without bounds here
+    plan = manifest.plan
     if stored["plan"] is not None:
         plan = restore(json.loads(stored["plan"]))
         check_type(plan, Rule)
@@ -407,7 +400,7 @@ def _parse(stored: Mapping[str, Any], plan: Plan, noise: Noise) -> Certificate:
             for samples, votes, *margin in json.loads(stored["looks"])
         ),
         plan,
-        noise,
+        manifest.noise,
         stored["seconds"],
     )
     stated = (stored["samples"], stored["missing"])

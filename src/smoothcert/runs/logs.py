@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, columns_of
 from smoothcert.statistics.bounds import critical_count, lower_bound
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -64,24 +64,8 @@ def read_log(path: str | Path) -> Results:
                 number=number,
                 row=row,
             ) from None
-    id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
-    no_votes = np.zeros_like(id)
-    no_bound = np.full(len(id), np.nan)
-    return Results(
-        name_of_log(path),
-        id,
-        label,
-        prediction,
-        radii,
-        samples=no_votes,
-        count=no_votes,
-        counted=no_votes,
-        missing=no_votes,
-        seconds=seconds,
-        lower=no_bound,
-        upper=no_bound,
-        path=path,
-    )
+    columns: dict[str, Any] = columns_of(parsed)
+    return Results(name_of_log(path), **columns, path=path)
 
 
 def name_of_log(path: Path) -> str:
@@ -105,13 +89,13 @@ def _text(path: Path) -> str:
         ) from None
 
 
-def _parse_row(row: dict[str, str]) -> tuple[Any, ...]:
-    """Id, label, prediction, radius and seconds."""
+def _parse_row(row: dict[str, str]) -> list[Any]:
+    """The value of every column of `Results`. A log has no samples, votes and bounds."""
     radius = float(row["radius"])
     if not 0 <= radius < np.inf:
         raise ValueError
     numbers = map(np.int64, (row["idx"], row["label"], row["predict"]))
-    return (*numbers, radius, _seconds(row.get("time")))
+    return [*numbers, radius, 0, 0, 0, 0, _seconds(row.get("time")), None, None]
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

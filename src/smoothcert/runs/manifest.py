@@ -210,9 +210,13 @@ class Manifest:
         In version 1.0, the clock decided about the plans of a budget of minutes, and the order of
         the inputs changed where one of them was left out.
         """
-        is_of_version_1 = str(self.circumstances.get("smoothcert")).startswith("1.")
-        changed_order = self.budget is not None and is_of_version_1 and bool(self.unreadable)
+        changed_order = self.budget is not None and self.is_of_version_1 and bool(self.unreadable)
         return self.survey_known and not (self.timed or changed_order)
+
+    @property
+    def is_of_version_1(self) -> bool:
+        """Whether the run was begun by version 1."""
+        return str(self.circumstances.get("smoothcert")).startswith("1.")
 
     @property
     def survey_known(self) -> bool:

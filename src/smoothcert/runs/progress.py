@@ -431,9 +431,7 @@ def choose_progress(
         progress: What the user gave.
         radii: The radii that the summary shows, for a display of our own.
     """
-    if progress is None:
-        return Display(radii=radii)
-    members = [progress] if isinstance(progress, Progress) else list(progress)
+    members = [progress] if isinstance(progress, Progress) else list(progress or ())
     for member in members:
         if not isinstance(member, Progress):
             raise InvalidInput(

@@ -48,7 +48,7 @@ class Run(Results):
     def certificates(self) -> Iterator[Certificate]:
         ids = set(self.id.tolist())  # a run that goes on has more by now
         with Journal(self.path) as journal:
-            for certificate in journal.certificates(plan=self.plan, noise=self.noise):
+            for certificate in journal.certificates(self.manifest):
                 if certificate.id in ids:
                     yield certificate
 
@@ -56,7 +56,7 @@ class Run(Results):
         if id not in self:
             return super().__getitem__(id)  # it raises the error
         with Journal(self.path) as journal:
-            return journal.certificate(int(id), plan=self.plan, noise=self.noise)
+            return journal.certificate(int(id), self.manifest)
 
     def split(self) -> list[Results]:
         """For a combined plan: the results that each of its plans would have alone.
@@ -191,7 +191,7 @@ class RunWriter:
             return
         if self.recorded.plan in plan.earlier_plans:
             self._journal.keep_plans(self.recorded.plan)
-        certificates = self._journal.certificates(plan=plan, noise=self.manifest.noise)
+        certificates = self._journal.certificates(self.manifest)
         self._of_earlier_plans = {c.id: c for c in certificates if c.plan != plan}
 
     def votes_to_continue(self, ids: Collection[int]) -> dict[int, Sequence[Look]]:
@@ -285,13 +285,13 @@ class RunWriter:
 
     def certificates(self) -> Iterator[Certificate]:
         """The certificates that the run had when it was opened."""
-        return self._journal.certificates(plan=self.manifest.plan, noise=self.manifest.noise)
+        return self._journal.certificates(self.manifest)
 
     def sensitive_input(self) -> Certificate:
         """A cheap input with divided votes. If the classifier changes, its votes change first."""
         results = self.results()
         id = int(results.id[sensitive_place(results)])
-        return self._journal.certificate(id, plan=self.manifest.plan, noise=self.manifest.noise)
+        return self._journal.certificate(id, self.manifest)
 
 
 def continued(

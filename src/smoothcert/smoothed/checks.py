@@ -216,8 +216,10 @@ def warn_about_columns(dataset: Dataset, ids: Sequence[int], shape: Shape) -> bo
 
     Values in [0, 1] were scaled already, or they are pixels.
     """
+    if len(shape) != 1 or not getattr(dataset, "in_memory", True):
+        return False  # what the user's own data set reads is read once, when its turn comes
     rows: list[Tensor] = []
-    for place in evenly(len(ids), _COMPARED_ROWS) if len(shape) == 1 else ():
+    for place in evenly(len(ids), _COMPARED_ROWS):
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             rows.append(dataset[ids[place]][0])
     if len(rows) < _FEWEST_ROWS or any(tuple(x.shape) != shape for x in rows):

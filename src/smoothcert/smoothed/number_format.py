@@ -25,8 +25,6 @@ from smoothcert.models.wrappers import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 
-COMPARED_INPUTS = 8
-"""The most inputs that are compared."""
 _ROWS = 512
 """Noisy copies of all inputs together."""
 _ROWS_OF_INPUT = 64
@@ -77,7 +75,7 @@ def settle_number_format(
     A module that is random by design cannot be compared, and a classifier that fails, for any
     reason, is reported when it is prepared.
     """
-    inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
+    inputs = [x for x in inputs if bool(x.isfinite().all())]
     is_reduced = runtime.torch_dtype.itemsize < 4
     if not is_reduced or isinstance(module, SeededRows) or not inputs:
         return NumberFormat(runtime)

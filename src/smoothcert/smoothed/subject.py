@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._settings import DEFAULTS, NAMES, Settings, recorded_settings
+from smoothcert._settings import DEFAULTS, NAMES, Settings
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.data.groups import as_text, read_level
 from smoothcert.device.runtime import (
@@ -39,7 +39,13 @@ from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier, hint_for
 from smoothcert.models.outputs import fingerprint
-from smoothcert.models.wrappers import Fit, fitted, locally_smoothed, unseeded
+from smoothcert.models.wrappers import (
+    Fit,
+    fitted,
+    locally_smoothed,
+    seeded_by_row,
+    unseeded,
+)
 from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
@@ -48,12 +54,14 @@ from smoothcert.plans.votes import Answer
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input
-from smoothcert.smoothed.number_format import COMPARED_INPUTS, settle_number_format
+from smoothcert.smoothed.number_format import settle_number_format
 from smoothcert.smoothed.prepare import ReadySubject, prepare
 
 Resolve: TypeAlias = Callable[[Device, Dtype, str, int | str], Runtime]
 """Chooses the runtime from device, number format, compilation and batch size."""
 
+_COMPARED_INPUTS = 8
+"""The most inputs whose labels are compared between number formats."""
 _CHECKED_COPIES = 61
 """Noisy copies of the example in a check. The number is prime, so no pattern of rows repeats."""
 _NOT_OF_THE_CLASSIFIER = {"device", "dtype", "compile", "batch", "seed", "pad"}
@@ -82,6 +90,8 @@ class Subject(Settings):
     """The groups that a bound subject answers with; None for classes."""
     comparison: str = field(init=False)
     """How the number format of a bound subject was chosen, in words, if labels were compared."""
+    _fit: Fit | None = field(init=False)
+    """What brings noisy inputs to the shape that the network takes."""
     _calls: Iterator[int] = field(init=False)
     _bound: _BoundSubjects = field(init=False)
 
@@ -99,20 +109,21 @@ class Subject(Settings):
         classes = self.classes
         if classes is not None:
             classes = _check.whole("classes", classes, least=2)
+        resize = None if self.resize is None else str(self.resize)
         vars(self).update(
             noise=noise,
             seed=seed,
             classes=classes,
-            resize=None if self.resize is None else str(self.resize),
+            resize=resize,
             model=self._loaded_model(noise),
             weights=None if self.weights is None else str(self.weights),
             denoiser=self._loaded_denoiser(),
             local=_local(self.local),
             groups=None if self.groups is None else as_text(self.groups),
+            _fit=Fit.of(resize, self.channels),
             _calls=count(),
             _bound=_BoundSubjects(),
         )
-        self._fit  # noqa: B018 (this checks the settings)
 
     def _loaded_model(self, noise: Noise) -> Classifier | Network:
         model = self.model
@@ -298,28 +309,24 @@ class Subject(Settings):
 
     def _composed(self, example: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its local noises and its classes."""
-        model = cast("Classifier | Network", self.model)
-        shape = tuple(example.shape)
-        noise = self.noise.for_shape(shape)
+        noise = self.noise.for_shape(tuple(example.shape))
         noisy = _noisy_example(example, noise)
-        noisy_shape = tuple(noisy.shape)
+        shape = tuple(noisy.shape)
+        taken = noisy if self._fit is None else torch.zeros(self._fit.shape(shape))
+        classifier = as_classifier(
+            cast("Classifier | Network", self.model),
+            classes=self.classes,
+            example=taken,
+            stochastic=self.stochastic,
+        )
         if self._fit is not None:
-            picture = torch.zeros(self._fit.shape(noisy_shape))
-            model = as_classifier(model, classes=self.classes, example=picture)
-            model = fitted(model, self._fit)
+            classifier = fitted(classifier, self._fit)
         if self.local is not None:
             local = cast(str, self.local)
-            model = as_classifier(model, classes=self.classes, example=noisy)
-            model = locally_smoothed(model, _local_noises(local, noisy_shape), local)
+            classifier = locally_smoothed(classifier, _local_noises(local, shape), local)
         if self._denoiser is not None:
-            model = as_classifier(model, classes=self.classes, example=example)
-            model = denoised(model, self._denoiser, noise)
-        return as_classifier(model, classes=self.classes, example=noisy, stochastic=self.stochastic)
-
-    @property
-    def _fit(self) -> Fit | None:
-        """What brings noisy inputs to the shape that the network takes."""
-        return Fit.of(cast("str | None", self.resize), self.channels)
+            classifier = denoised(classifier, self._denoiser, noise)
+        return seeded_by_row(classifier) if self.stochastic else classifier
 
     @property
     def _denoiser(self) -> Denoiser | None:
@@ -346,11 +353,6 @@ class Subject(Settings):
     def noisy_shape(self) -> Shape:
         """The shape of a noisy input, which is what the classifier takes."""
         return self.noise.draw.output_shape(self.shape)
-
-    @property
-    def recorded(self) -> dict[str, Any]:
-        """The settings that a manifest records without an entry of their own."""
-        return recorded_settings(self)
 
     @property
     def answers_known(self) -> int:
@@ -498,7 +500,7 @@ def _noisy_example(example: Tensor, noise: Noise) -> Tensor:
 
 def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
     inputs = []
-    for id in ids[:COMPARED_INPUTS]:
+    for id in ids[:_COMPARED_INPUTS]:
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             inputs.append(dataset[id][0])
     return inputs

@@ -124,9 +124,7 @@ def attack(
         for first in range(0, len(remaining), size):
             progress(len(chosen) - len(remaining) + first, len(chosen))
             part = remaining[first : first + size]
-            attacks = attacker.attack(
-                [journal.certificate(id, plan=run.plan, noise=run.noise) for id in part]
-            )
+            attacks = attacker.attack([journal.certificate(id, run.manifest) for id in part])
             journal.add_attacks(search.norm, attacks)
             distances |= {attack.id: attack.distance for attack in attacks}
         progress(len(chosen), len(chosen))

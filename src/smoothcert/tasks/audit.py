@@ -22,6 +22,7 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
+from smoothcert.data.base import repeated_inputs
 from smoothcert.device.acceleration import KernelClassifier
 from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
@@ -195,6 +196,7 @@ def audit(
         invalid = {finding.id for finding in findings}
         chosen = _chosen(records, invalid, redraw, seed)
         findings += [f for f in _other_plans_than_derived(records) if f.id not in invalid]
+        findings += _unmarked_copies(records)
     if recorded:
         findings += _readable(manifest, recorded)
         findings += _draw_again(chosen, manifest, recorded)
@@ -229,7 +231,7 @@ class _Records:
         self.dataset = dataset
         self.ids = journal.ids()
         self.asked = sorted(self.ids.intersection(manifest.ids))
-        self.certificate = partial(journal.certificate, plan=manifest.plan, noise=manifest.noise)
+        self.certificate = partial(journal.certificate, manifest=manifest)
 
 
 def _data_found(manifest: Manifest, places: Places) -> Dataset | None:
@@ -262,6 +264,19 @@ def _chosen(
     valid = [id for id in records.asked if id not in invalid]
     ids = random.Random(seed).sample(valid, min(redraw, len(valid)))
     return [records.certificate(id) for id in ids]
+
+
+def _unmarked_copies(records: _Records) -> Iterator[Finding]:
+    """Inputs that are copies of earlier ones, although the run does not say so.
+
+    Version 1.0 did not look for copies.
+    """
+    manifest = records.manifest
+    if records.dataset is None or manifest.is_of_version_1:
+        return
+    for id in repeated_inputs(records.dataset, manifest.ids):
+        if id not in manifest.copies:
+            yield Finding(id, "it is a copy of an earlier input, and the run does not say so")
 
 
 def _readable(manifest: Manifest, recorded: RecordedSubject) -> Iterator[Finding]:

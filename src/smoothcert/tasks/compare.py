@@ -43,9 +43,13 @@ def compare(
     about: dict[str, Any] = {"margin": margin, "confidence": confidence}
     if data is None and not models:
         return compare_runs(a, b, radius=radius, **about)
-    needed = {"data": data, "radius R": radius, "out DIR": models.get("out")}
-    missing = [setting(*name.split()) for name, given in needed.items() if given is None]
-    if missing or radius is None:
+    needed = [
+        (data, setting("data")),
+        (radius, setting("radius", "R")),
+        (models.get("out"), setting("out", "DIR")),
+    ]
+    missing = [option for given, option in needed if given is None]
+    if missing or radius is None:  # the second is for the type checker
         wanted = " and ".join(missing)
         raise InvalidInput(
             "missing-setting", "to compare models, give {wanted} as well", wanted=wanted

@@ -71,7 +71,8 @@ def compare_models(
         radius: As for `compare`.
         margin: As for `compare`.
         confidence: As for `compare`.
-        samples: The ceiling for each input. With few samples, what so few certify is compared.
+        samples: The ceiling for each input. A low one is cheap, and compares what so few samples
+            certify.
         alpha: The largest probability that one certificate is wrong.
         bound: "binary", or "runner-up", which certifies more.
         ids: The inputs to choose from, as for `certify`.
@@ -107,6 +108,7 @@ def compare_models(
                 progress=Progress(),
             )
             with locked_journal(folder) as journal:
+                # Every later comparison of these runs allows for the choice of when to stop.
                 journal.write_manifest({"until_clear": True})
         comparison = compare_runs(*folders, radius=radius, margin=margin, confidence=confidence)
         samples = comparison.a.samples.sum() + comparison.b.samples.sum()
@@ -139,7 +141,7 @@ class _KeptClassifier(LocalExecutor):
 
 
 def _smoothed(model: Any, architecture: str | None, settings: dict[str, Any]) -> Subject:
-    """One of the models, with a noise of its own for this purpose."""
+    """One of the models, with a seed of its own, so that its noise is not that of `certify`."""
     if isinstance(model, (str, Path)) and Path(model).is_file():
         settings = settings | {"weights": model}
         model = architecture

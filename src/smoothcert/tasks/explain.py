@@ -63,12 +63,8 @@ def explain(
     if not chosen:
         raise InvalidInput("no-ids", "there is nothing to explain: give the ids of some inputs")
     manifest = run.manifest
-    known_data = None
     if places.get("data") is None:
-        known_data = dataset_of([manifest])
-    if known_data is not None:  # before the user has to give a model
-        for id in chosen:
-            check_picture(values_of(known_data, id).astype(np.float64), id)
+        _check_recorded_pictures(run, chosen)
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     has_device = available.get(manifest.device, True)
     device = manifest.device if has_device else "cpu"
@@ -93,6 +89,14 @@ def explain(
         )
         for (id, x), drawn in zip(inputs.items(), _draw(subject, inputs, copies), strict=True)
     ]
+
+
+def _check_recorded_pictures(run: Run, ids: Sequence[int]) -> None:
+    """Refuse inputs that are no pictures, before the user has to give a model."""
+    dataset = dataset_of([run.manifest])
+    if dataset is not None:
+        for id in ids:
+            check_picture(values_of(dataset, id).astype(np.float64), id)
 
 
 def _as_voted_on(x: Tensor, subject: Subject) -> Tensor:

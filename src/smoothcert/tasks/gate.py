@@ -400,13 +400,13 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
                 "shows that the run is not worse there: choose a smaller radius",
                 radius=radius,
             )
-        outcome: Outcome = "undecided"
-        if difference.verdict != "undecided":
-            outcome = _passes(difference.verdict != "worse")
         name = f"at most {margin:g} points below {difference.a} at {radius:g}"
         reasons: list[str | None] = [difference.figures]
-        if outcome == "undecided":
+        if difference.verdict == "undecided":
+            outcome: Outcome = "undecided"
             reasons.append(_deciding_inputs(difference, len(comparison.differences)))
+        else:
+            outcome = _passes(difference.verdict != "worse")
         reasons += [caveat_of_budget(run) for run in (comparison.a, comparison.b)]
         yield Rule(name, outcome, "; ".join(filter(None, reasons)))
 

@@ -205,6 +205,10 @@ class Probe:
             return f"{self._figures(largest)}: {advice}.{self._doubt(largest)}"
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
+        return f"{self._figures(first)}: {self._advice(smaller)}.{self._doubt(first)}"
+
+    def _advice(self, smaller: Sequence[Level]) -> str:
+        """What to do about noise that is too large, where it is not at smaller sigmas."""
         ways = ["train it with noise"]
         if self.unscaled:
             ways.insert(0, "scale the columns, because one sigma is for all of them")
@@ -215,8 +219,7 @@ class Probe:
         if smaller:
             ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
         *others, last = ways
-        advice = f"{', '.join(others)} or {last}" if others else last
-        return f"{self._figures(first)}: {advice}.{self._doubt(first)}"
+        return f"{', '.join(others)} or {last}" if others else last
 
     def _figures(self, level: Level) -> str:
         """The accuracy at a sigma and without noise, in words."""

@@ -22,6 +22,7 @@ from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Look, Plan
+from smoothcert.plans.base import check_top
 from smoothcert.plans.follow import proved
 from smoothcert.plans.simulation import of_class
 from smoothcert.plans.simulation import simulate as follow_simulated
@@ -202,7 +203,7 @@ def _population_of(results: Results, p: Array, plan: Plan, path: str | Path) -> 
             "{path} has inputs without a label, and `known_labels=True` needs one for every input",
             path=path,
         )
-    needs_all_votes = plan.known_labels or plan.bound == "runner-up" or results.known_labels
+    needs_all_votes = plan.known_labels or _bounds_others(plan) or results.known_labels
     if isinstance(results, Run) and needs_all_votes:
         return from_votes(_votes_of(results), results.label, results.samples)
     if results.known_labels and not plan.known_labels:
@@ -335,7 +336,7 @@ def simulate(
         correct = predicted == population.label
     summary = partial(_summary, correct=correct, radii=_check.radii(radii))
     of_plan = summary(cost, radius, reference, closed=plan.radii is not None)
-    if plan.basis() is None or plan.bound == "runner-up":
+    if plan.basis() is None or _bounds_others(plan):
         of_plan = replace(of_plan, mad=None)
     return Replay(
         len(population),
@@ -354,12 +355,19 @@ def _check_votes_known(population: Population, plan: Plan, noise: Noise) -> None
             "{noise} is not random: its certificates are exact, so there are no votes to simulate",
             noise=noise,
         )
-    if plan.bound == "runner-up" and population.chosen is not None:
+    if _bounds_others(plan) and population.chosen is not None:
         raise InvalidInput(
             "votes-needed",
-            "only the share of the predicted class is known here, and `bound=runner-up` needs the "
-            "votes of all classes: replay the folder of a run, or a file of votes",
+            'only the share of the predicted class is known here, and "{plan}" needs the votes of '
+            "all classes: replay the folder of a run, or a file of votes",
+            plan=plan,
         )
+    check_top(plan, population.p.shape[1])
+
+
+def _bounds_others(plan: Plan) -> bool:
+    """Whether proofs rest on the votes for other classes, too."""
+    return plan.bound == "runner-up" or plan.top > 1
 
 
 def _summary(

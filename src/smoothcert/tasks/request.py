@@ -10,7 +10,7 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert._registry import check_recordable
-from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings
+from smoothcert._settings import NAMES, PLAN_NAMES, PlanSettings, recorded_settings
 from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
@@ -121,7 +121,7 @@ class Request:
         return replace(plan, alpha=float(rounded_down))  # type: ignore[type-var]
 
     def check_can_be_kept(self) -> None:
-        """Refuse what could not be read again from a folder, or not be merged."""
+        """Refuse a run that its folder cannot hold, or a part that could not be merged."""
         if not isinstance(self.plan, Plan):
             raise InvalidInput(
                 "rule-without-proof",
@@ -139,12 +139,13 @@ class Request:
             )
 
     def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
-        """The job and its manifest. What the user left open is settled as a recorded run began."""
+        """The job and its manifest. What the user left open is as in the run that is resumed."""
         smoothed = self.smoothed
         plan = self.plan
         budget = None
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
+            # Version 1 took another plan where radii came without a method.
             former = None
             if self._of_plan.radii is not None:
                 former = plan_of_version_1(self._of_plan, plan)
@@ -176,7 +177,7 @@ class Request:
             weights_hash=classifier.weights_hash,
             denoiser=classifier.denoiser,
             answers=subject.fingerprint(),
-            settings=subject.recorded,
+            settings=recorded_settings(subject),
             budget=budget,
             copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
@@ -202,7 +203,7 @@ def subject_given(model: Any, settings: dict[str, Any]) -> Subject:
     if settings:
         raise InvalidInput(
             "settings-of-smoothed",
-            "the model is a Smoothed already: give {names} to Smoothed(...)",
+            "the model is a Smoothed, which has its settings: give {names} to Smoothed(...)",
             names=", ".join(settings),
         )
     return model
@@ -211,8 +212,8 @@ def subject_given(model: Any, settings: dict[str, Any]) -> Subject:
 def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
     """What the executor gets, after the last checks before a run.
 
-    Shapes and labels that are at hand are checked before the run. If the user corrected the data
-    later, the run could not be resumed.
+    Shapes and labels that are at hand are checked here: a user who corrects the data after the run
+    has begun could not resume it.
     """
     is_other_plan = isinstance(plan, Plan) and not isinstance(plan, Walk)
     if is_other_plan and isinstance(subject.noise, Transformed):
