@@ -47,11 +47,10 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
         partial: Merge although certificates are missing.
     """
     run = sc.merge(runs, out=out, partial=partial)
-    asked = len(run.manifest.ids)
     line = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
-    if asked > len(run):
-        line += f"; missing: {asked - len(run):,}"
-    plain = {"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}
+    if run.asked > len(run):
+        line += f"; missing: {run.asked - len(run):,}"
+    plain = {"out": str(out), "inputs": len(run), "asked": run.asked, "complete": run.complete}
     return Output(plain, [line])
 
 
