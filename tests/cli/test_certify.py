@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from tests.refusals import refused
 
-from smoothcert import Fixed, InvalidInput, certify, cli, open_run
+from smoothcert import Fixed, certify, cli, open_run
 from smoothcert.noises import Gaussian
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.progress import Progress
@@ -297,7 +298,7 @@ def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for(lambda: len(committed(tmp_path)) > 1, process)
-            with pytest.raises(InvalidInput, match="is in use by another process"):
+            with refused("folder-in-use"):
                 certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
             assert not open_run(tmp_path).complete
             process.send_signal(stop)

@@ -93,7 +93,7 @@ def test_a_display_that_is_asked_for_replaces_the_usual_one(tmp_path, capsys):
     assert isinstance(choose_progress(Recorder()), Several)
     silent = sc.Progress()
     assert choose_progress([silent]) is silent
-    with pytest.raises(sc.InvalidInput, match="progress must be a Progress"):
+    with refused("not-a-progress"):
         choose_progress(["tensorboard"])
 
 

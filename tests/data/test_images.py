@@ -14,7 +14,6 @@ from PIL import Image
 from tests.refusals import refused
 
 from smoothcert.data import load_dataset
-from smoothcert.errors import InvalidInput
 
 RANDOM = np.random.default_rng(2)
 
@@ -272,7 +271,7 @@ def test_a_subset_of_imagenet_warns_about_its_labels(tmp_path: Path) -> None:
 
 
 def test_the_error_for_missing_or_unsorted_imagenet_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"ImageNet in .*ILSVRC2012_img_val\.tar"):
+    with refused("no-imagenet"):
         load_dataset(f"imagenet:{tmp_path}/nowhere")
     write(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
     with refused("no-imagenet", place=str(tmp_path)):

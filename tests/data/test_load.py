@@ -51,7 +51,7 @@ def test_the_error_for_unreadable_data_is_one_sentence(
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(Path, "iterdir", refuse)
     monkeypatch.setattr("numpy.fromfile", refuse)
-    with pytest.raises(InvalidInput, match=r"cannot read d\S*: Permission denied$"):
+    with refused("unreadable-data", reason="Permission denied"):
         load_dataset(spec)
 
 

@@ -53,7 +53,7 @@ class Scripted(PoolExecutor):
         self.messages.append((worker, answer or Report(finished, (), Status())))
         self.in_flight.append(sum(other == worker for other, _ in self.messages))
 
-    def receive(self, seconds):
+    def receive(self):
         return [self.messages.popleft() for _ in range(len(self.messages))]
 
     def discard(self, worker):

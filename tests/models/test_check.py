@@ -171,7 +171,7 @@ def test_an_error_about_the_number_format_suggests_float32():
 
 
 def test_an_overflow_of_half_precision_suggests_float32():
-    with pytest.raises(InvalidInput, match=r'NaN or infinite .* or try dtype="float32"$'):
+    with refused("no-finite-output"):
         check_classifier(lambda x: 1e30 * (1 + x.flatten(1)[:, :3]), 3, IMAGES.half())
 
 

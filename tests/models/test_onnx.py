@@ -172,7 +172,7 @@ def test_without_the_onnx_package_the_error_gives_the_pip_command(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it was not installed
-    with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[onnx\]'"):
+    with refused("missing-extra", MissingExtra, extra="onnx"):
         load_classifier(f"onnx:{file}")
 
 

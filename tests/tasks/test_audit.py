@@ -360,10 +360,7 @@ def test_other_weights_or_data_are_refused(tmp_path):
 
 
 def test_data_that_is_gone_says_what_to_do(run):
-    with pytest.raises(
-        sc.InvalidInput,
-        match=r"cannot draw again: .* with model=, weights= and data=, or check only the votes with redraw=0",
-    ):
+    with refused("no-file", purpose="draw again"):
         check(run, data="nowhere.npz")
 
 

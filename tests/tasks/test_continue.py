@@ -218,7 +218,7 @@ def test_a_worker_goes_on_with_the_votes_that_it_is_sent():
     "earlier", [((3_000, 2),), ((300, 4),), ((300, 0),), ((2_000, 2), (300, 2))]
 )
 def test_stages_that_shrink_are_damaged(earlier):
-    with pytest.raises(sc.InvalidInput, match="earlier must hold"):
+    with refused("stages-shrink"):
         replace(WIDER, earlier=earlier)
     assert restore(describe(STAGES)) == STAGES
 

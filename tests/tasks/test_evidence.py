@@ -54,9 +54,7 @@ def test_joint_divides_alpha_so_that_all_certificates_hold_together(tmp_path):
 
 
 def test_an_exact_plan_has_no_alpha_to_divide():
-    with pytest.raises(
-        sc.InvalidInput, match="has no alpha of its own to divide: leave joint=True out"
-    ):
+    with refused("no-alpha"):
         sc.certify(
             "fashion-cnn",
             "fashion-mnist",

@@ -72,8 +72,8 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Call `Worker.advance` with these ids, `_plan` and `_seed`, without waiting."""
 
     @abstractmethod
-    def receive(self, seconds: float) -> Iterable[tuple[Handle, Message]]:
-        """The messages that have arrived, each with its worker."""
+    def receive(self) -> Iterable[tuple[Handle, Message]]:
+        """The messages that have arrived within `launch_interval`, each with its worker."""
 
     @abstractmethod
     def discard(self, worker: Handle) -> None:
@@ -85,7 +85,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._say = say
         while self._runtime is None:
             self._launch_missing_workers()
-            for worker, message in self.receive(self.launch_interval):
+            for worker, message in self.receive():
                 self._handle_start_or_loss(worker, message)
         return self._runtime
 
@@ -100,7 +100,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._next_launch = 0.0
         while not self._assignment.done:
             self._launch_missing_workers()
-            messages = list(self.receive(self.launch_interval))
+            messages = list(self.receive())
             finished = self._collect(messages)
             if finished:
                 yield finished

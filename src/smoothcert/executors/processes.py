@@ -90,8 +90,8 @@ class ProcessExecutor(PoolExecutor[Connection]):
     def send(self, worker: Connection, ids: Sequence[int]) -> None:
         _try_send(worker, pickle.dumps((ids, self._plan, self._seed)))
 
-    def receive(self, seconds: float) -> Iterator[tuple[Connection, Message]]:
-        for worker in wait(list(self._processes), seconds):
+    def receive(self) -> Iterator[tuple[Connection, Message]]:
+        for worker in wait(list(self._processes), self.launch_interval):
             assert isinstance(worker, Connection)
             try:
                 yield worker, worker.recv()

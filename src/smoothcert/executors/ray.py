@@ -91,12 +91,12 @@ class RayExecutor(PoolExecutor[Any]):
     def send(self, worker: Any, ids: Sequence[int]) -> None:
         self._calls[worker.advance.remote(ids, self._plan, self._seed)] = worker
 
-    def receive(self, seconds: float) -> Iterator[tuple[Any, Message]]:
+    def receive(self) -> Iterator[tuple[Any, Message]]:
         calls = list(self._calls)
         if not calls:
-            time.sleep(seconds)
+            time.sleep(self.launch_interval)
             return
-        ready, _ = ray.wait(calls, num_returns=1, timeout=seconds)
+        ready, _ = ray.wait(calls, num_returns=1, timeout=self.launch_interval)
         if ready:
             ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         for call in ready:

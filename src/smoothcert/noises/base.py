@@ -172,6 +172,19 @@ class Marked(OwnDraw):
     axes holds its channels.
     """
 
+    size: int | None
+
+    @property
+    def known_size(self) -> int:
+        """The size that the data has, or that the user gave."""
+        if self.size is None:
+            raise InvalidInput(
+                "no-size",
+                "{noise} needs the size of an input: give size, as in size=784",
+                noise=self,
+            )
+        return self.size
+
     def output_shape(self, shape: Shape) -> Shape:
         return (2 * (shape[0] if shape else 1), *shape[1:])
 

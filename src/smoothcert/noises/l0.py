@@ -104,11 +104,11 @@ class Ablation(Marked, SteppedNoise):
     @property
     def drawing_error(self) -> float:
         """Two of the 64-bit keys that choose the pixels are equal with at most this probability."""
-        return self._pixels() ** 2 / 2.0**65
+        return self.known_size**2 / 2.0**65
 
     @property
     def thresholds(self) -> Sequence[Fraction]:
-        d = self._pixels()
+        d = self.known_size
         k = self.keep
         values = [Fraction(1, 2)]
         untouched = Fraction(1)  # C(d - rho, k) / C(d, k)
@@ -123,8 +123,8 @@ class Ablation(Marked, SteppedNoise):
         """U_r(q) = q + 1 - C(d - r, k) / C(d, k): a set changes only where a changed pixel is
         kept.
         """
-        kept_out = _kept_out(self._pixels(), self.keep)
-        changed = np.ceil(np.minimum(np.asarray(radius, float), self._pixels())).astype(int)
+        kept_out = _kept_out(self.known_size, self.keep)
+        changed = np.ceil(np.minimum(np.asarray(radius, float), self.known_size)).astype(int)
         return np.minimum(_check.probabilities("q", q) + 1 - kept_out[changed], 1.0)
 
     def certified_change(self, limit: str) -> str:
@@ -132,15 +132,6 @@ class Ablation(Marked, SteppedNoise):
 
     def for_shape(self, shape: Shape) -> Self:
         return self.for_size(prod(shape[1:] if len(shape) >= 3 else shape))
-
-    def _pixels(self) -> int:
-        if self.size is None:
-            raise InvalidInput(
-                "no-size",
-                "{noise} needs the number of pixels of an input: give size, as in size=784",
-                noise=self,
-            )
-        return self.size
 
 
 @lru_cache(maxsize=64)

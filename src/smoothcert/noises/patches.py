@@ -32,7 +32,6 @@ class PatchNoise(Marked, Noise):
     norm: ClassVar[str] = "patch"
     deviation = 0.0
     breaks_ties: ClassVar[bool] = True
-    size: int | None
 
     @property
     @abstractmethod
@@ -53,13 +52,7 @@ class PatchNoise(Marked, Noise):
 
     @property
     def outcomes(self) -> int:
-        if self.size is None:
-            raise InvalidInput(
-                "no-size",
-                "{noise} needs the size of an input: give size, as in size=28",
-                noise=self,
-            )
-        return self.size
+        return self.known_size
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Numbers:
         share = np.asarray(lower, float) - np.asarray(upper, float)

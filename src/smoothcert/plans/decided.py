@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, check_random, settle
 from smoothcert.plans.follow import unanimous
-from smoothcert.statistics.group_sequential import GIVE_UP, default_looks
+from smoothcert.statistics.group_sequential import GIVE_UP
 from smoothcert.statistics.sample_map import check_ceiling
 
 
@@ -45,6 +43,7 @@ class DecidingPlan(Plan):
     give_up: float = field(default=GIVE_UP, metadata=LATER)
     top: int = field(default=1, metadata=LATER, kw_only=True)
     name: ClassVar[str] = "radii"
+    smallest_request: ClassVar[int] = 12  # from the first look at 60 samples to the next one
     default_pilot: ClassVar[int]
     """Samples of the pilot where the label is not known."""
 
@@ -77,10 +76,6 @@ class DecidingPlan(Plan):
         if self.give_up != GIVE_UP:
             words.append(f"giving up at {self.give_up:g}")
         return ", ".join(words)
-
-    @property
-    def smallest_request(self) -> int:
-        return int(np.diff(default_looks(self.samples), prepend=0).min())
 
     def for_noise(self, noise: Noise) -> Self:
         """Refuse a radius that even unanimous votes cannot prove."""

@@ -72,6 +72,7 @@ class Price(TwoStagePlan):
     price: float
     name: ClassVar[str] = "price"
     plans_ahead: ClassVar[bool] = False
+    smallest_request: ClassVar[int] = 15  # from the first look at 30 samples to the next one
     default_pilot: ClassVar[int] = 100
 
     p_value = two_stage.p_value
@@ -95,10 +96,6 @@ class Price(TwoStagePlan):
     def looks(self) -> tuple[int, ...]:
         """The samples that count at each look."""
         return growing_looks(_FIRST_LOOK, _GROWTH, self.samples)
-
-    @property
-    def smallest_request(self) -> int:
-        return int(min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples))
 
     def limits(self, noise: Noise) -> Counts:
         """m_i: The number of misses at a look that is too large to go on.

@@ -58,6 +58,7 @@ class TopClass(Rule):
     samples: int
     alpha: float
     name: ClassVar[str] = "top-class"
+    smallest_request: ClassVar[int] = 8
 
     def __str__(self) -> str:
         return f"until the top class is settled, {self.samples:,} samples at most"
@@ -116,10 +117,6 @@ class TopClass(Rule):
 
     def answer(self, state: Contest) -> int | None:
         return state.leader if state.settled else None
-
-    @property
-    def smallest_request(self) -> int:
-        return int(LOOKS[0])
 
     def for_noise(self, noise: Noise) -> Self:
         needed = unanimous(replace(self, samples=10**9), noise).spent

@@ -254,8 +254,7 @@ class TwoStagePlan(Plan):
             return Proof()
         votes = state.in_array(state.every).largest_beside(state.chosen, self.top)
         rivals = self._upper_of_each(state, votes)
-        radius = top_k_radius(state.noise, lower, rivals)
-        radius = np.where(np.asarray(lower) > 0, radius, np.nan)[()]
+        radius = top_k_radius(state.noise, lower, rivals)[()]
         return Proof(state.chosen, radius, lower, count=state.count, counted=state.drawn)
 
     def _upper_of_each(self, state: Tally, votes: Counts) -> Numbers:

@@ -190,10 +190,6 @@ class Walk(DecidingPlan):
                 top=self.top,
             )
 
-    @property
-    def smallest_request(self) -> int:
-        return _FEWEST
-
     def for_noise(self, noise: Noise) -> Self:
         if not isinstance(noise, Transformed):
             raise InvalidInput(
