@@ -31,8 +31,8 @@ Folder = Annotated[Path, typer.Option(parser=folder, metavar="<path>")]
 Data = Annotated[
     str,
     typer.Option(
-        help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of "
-        "images."
+        help="fashion-mnist, mnist, cifar10, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file "
+        "or a folder of images."
     ),
 ]
 InputSize = Annotated[

@@ -179,7 +179,7 @@ def what_to_deploy(runs: Sequence[Results]) -> str:
     names = grouped((_deployed(run), run.name) for run in runs)
     if len(runs) < 2:
         return "".join(f"To keep it, {words}." for words in names)
-    return " ".join(f"To keep it for {', '.join(of)}, {words}." for words, of in names.items())
+    return " ".join(f"To keep it for {' and '.join(of)}, {words}." for words, of in names.items())
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
