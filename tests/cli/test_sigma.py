@@ -51,16 +51,16 @@ def test_every_sigma_can_have_a_model_of_its_own(smoothcert, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     head = "import torch\n"
     model = "def at_{0}():\n    return lambda x: torch.stack([{0} - x[:, 0], x[:, 0] - {0}], 1)\n"
-    (tmp_path / "toy.py").write_text(head + model.format(1) + model.format(2))
+    (tmp_path / "pair.py").write_text(head + model.format(1) + model.format(2))
     np.savez("data.npz", x=np.zeros((2, 3), np.float32))
     job = "certify --data data.npz --samples 200 --device cpu --batch 200 --out sweep --sigma 1,2"
-    told = smoothcert(f"{job} --model toy.py:at_{{sigma:.0f}}")
+    told = smoothcert(f"{job} --model pair.py:at_{{sigma:.0f}}")
     assert told.code == 0
     assert [sc.open_run(f"sweep/sigma-{s}").manifest.model for s in (1, 2)] == [
-        "toy:at_1",
-        "toy:at_2",
+        "pair:at_1",
+        "pair:at_2",
     ]
     assert "Take" not in told.out  # without labels
-    wrong = smoothcert(f"{job} --model toy.py:at_{{sigma:d}}")
+    wrong = smoothcert(f"{job} --model pair.py:at_{{sigma:d}}")
     assert wrong.code == 2
     assert "cannot fill in {sigma}" in wrong.err
