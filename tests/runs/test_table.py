@@ -434,6 +434,12 @@ def test_what_may_not_be_compared_is_said_in_one_line(iss_run, fixed_run, simula
     assert line.startswith("not to be compared: ACR where radii are only decided")
 
 
+def test_radii_that_a_run_cannot_prove_are_named(simulate):
+    few = simulate("few", Fixed(100))
+    assert "few has too few samples" in table(few, radii=[0, 3]).render("latex")
+    assert "too few samples" not in table(few, radii=[0, 0.25]).render("latex")
+
+
 def test_radii_that_a_run_does_not_decide_are_explained(simulate, fixed_run):
     decided = simulate("decided", AtRadii([0, 0.25, 0.5], 10_000))
     shown = table(decided, radii=[0, 0.3, 0.5, 1], columns=["ca"])

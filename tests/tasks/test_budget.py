@@ -461,3 +461,7 @@ def test_a_budget_without_the_record_of_its_spending_is_found(spent_budget, tmp_
 
 def test_minutes_of_a_forecast_have_no_exponent():
     assert "30.6 h" in str(Forecast(10, 1.1e8, 0.1, rate=1_000))
+
+
+def test_a_forecast_without_an_error_is_exact():
+    assert "600,600 samples ±0% (100,100 per input)" in str(Forecast(6, 600_600, 0, rate=1_000))

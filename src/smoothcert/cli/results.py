@@ -124,6 +124,11 @@ def table(
         caption: What to write above the table.
         format: The format of the table. latex is for the package booktabs.
     """
+    for run in runs:
+        if "=" in str(run) and not Path(run).exists():
+            raise InvalidInput(
+                "not-a-named-run", "each name is an option of its own: --names {value}", value=run
+            )
     named = _named(names)
     others = [sc.read_results(run) for run in runs if run not in named.values()]
     rows = sc.table(

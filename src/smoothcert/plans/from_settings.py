@@ -98,8 +98,9 @@ def contradicts_protocol(protocol: str, given: str) -> InvalidInput:
     """The error for a setting that a protocol does not allow."""
     return InvalidInput(
         "contradicts-protocol",
-        "{given} contradicts `protocol={named}`: leave out one of them. The protocol is "
-        "{settings}, `dtype=float32` and a noise such as `Gaussian(0.5)|--noise gaussian:0.5`",
+        "{given} contradicts `protocol={named}`. For another protocol, give its settings instead "
+        "and change them: {settings}, `dtype=float32` and, instead of `sigma`, a noise such as "
+        "`Gaussian(0.5)|--noise gaussian:0.5`",
         given=given,
         named=protocol,
         settings=", ".join(setting(key, value) for key, value in PROTOCOLS[protocol].given.items()),

@@ -32,7 +32,7 @@ from smoothcert.runs.results import (
 )
 from smoothcert.runs.run import Run
 from smoothcert.runs.table_text import STYLES, latex, markdown, terminal
-from smoothcert.runs.words import duration
+from smoothcert.runs.words import duration, out_of_reach
 from smoothcert.statistics import metrics
 
 FORMATS = {"terminal": terminal, "markdown": markdown, "latex": latex}
@@ -168,6 +168,8 @@ class Table:
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
         if "CA" in words and any(map(self._has_undecided, self.rows)):
             legend.append(_UNDECIDED)
+        if "CA" in words:
+            legend += filter(None, [out_of_reach(row.run, self.radii) for row in self.rows])
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
         if words & {"ACR", "CA"}:

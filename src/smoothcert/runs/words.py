@@ -47,7 +47,7 @@ def summary(
     shown = list(radii or run.decided_radii or few)
     lines = [_inputs(run), _robustness(run, shown), *_other_plans(run), _costs(run, seconds)]
     lines.append(caveat(run.plan) or all_together(run))
-    lines += [_failure(run), _out_of_reach(run, shown)]
+    lines += [_failure(run), out_of_reach(run, shown)]
     if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
         lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii)}")
     missing = int(run.missing.sum())
@@ -121,12 +121,12 @@ def _understatement(run: Run, radii: Sequence[float]) -> str:
     )
 
 
-def _out_of_reach(run: Run, radii: Sequence[float]) -> str:
-    """That the samples prove none of the larger radii, even if all votes agree."""
+def out_of_reach(run: Results, radii: Sequence[float]) -> str:
+    """That even unanimous votes prove none of the larger radii; empty if they do."""
     most = run.largest_radius
     if run.decided_radii or most is None or max(radii) < most:
         return ""
-    return f"no radius above {round_down(most)} can be proved with so few samples"
+    return f"{run.name} has too few samples to prove a radius above {round_down(most)}"
 
 
 def _costs(run: Run, seconds: float | None) -> str:

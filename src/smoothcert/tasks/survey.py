@@ -79,7 +79,7 @@ class Forecast:
     def __str__(self) -> str:
         if not self.inputs:
             return "nothing is left to certify"
-        samples = float(f"{self.samples:.3g}")
+        samples = float(f"{self.samples:.3g}") if self.error else self.samples
         each = f"{samples / self.inputs:,.0f} per input"
         took = f"{duration(self.seconds)} at {self.rate:,.0f} samples/s"
         return f"{samples:,.0f} samples ±{self.error:.0%} ({each}), {took}"
