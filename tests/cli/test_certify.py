@@ -241,8 +241,8 @@ def test_data_in_memory_is_not_looked_for_on_disk(smoothcert, tmp_path, monkeypa
     Path("arrays").mkdir()  # the name of the data
     Image.new("L", (28, 28)).save("arrays/0.png")
     instead = (
-        "; give the parts of the run with --model, --weights and --data, or check only the votes "
-        "with --redraw 0\n"
+        "; give the parts of the run with --model, --weights and --data, or check only the votes: "
+        "--redraw 0 of audit, audit = 0 in a policy\n"
     )
     told = "smoothcert: cannot draw again: the run was made with"
     assert smoothcert("audit data") == (2, "", f"{told} data in memory{instead}")

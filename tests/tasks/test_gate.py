@@ -82,6 +82,8 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
         gate(run.path, policy(against.replace("margin = 10", "margin = 1"))).outcome == "undecided"
     )
     assert gate(run.path, policy(against), baseline=worse.path).outcome == "passes"
+    assert "its own baseline" in gate(run.path, policy(against)).rules[-1].reason
+    assert "its own baseline" not in gate(worse.path, policy(against)).rules[-1].reason
 
 
 def test_so_many_inputs_as_an_undecided_baseline_names_decide_it(run):

@@ -151,7 +151,7 @@ def _found(*accuracies, classes=10):
         (
             (0.12, 0.1),
             "Without noise, the model is right on only 12% of the inputs, and guessing on 10%: check its weights, its "
-            "preprocessing (it gets values in [0, 1]) and the order of its classes.",
+            "preprocessing, the units of the inputs, and the order of labels and classes.",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_low_accuracy_on_folders_with_names_may_be_another_order_of_classes(tm
     found = sc.probe(lambda x: (x.mean((1, 2, 3)) > 0.5).long(), str(tmp_path), **settings)
     assert found.labels_are_positions
     low = replace(found, levels=_found(0.4, 0.4).levels)
-    assert "the order of its classes" in low.reading
+    assert "the order of labels and classes" in low.reading
     assert "the order" not in replace(low, labels_are_positions=False).reading
 
 

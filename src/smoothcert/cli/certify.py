@@ -216,10 +216,10 @@ def _certified(runs: list[sc.Run], out: Path, radii: list[float] | None) -> Outp
     seconds = time.perf_counter() - STARTED
     complete = all(run.complete for run in runs)
     about: dict[str, Any] = {"out": str(out), "complete": complete, "command_seconds": seconds}
-    rows = sc.table(runs, radii=radii)
     if len(runs) == 1:
         lines = [summary(runs[0], radii=radii, seconds=seconds, command=True)]
-        return Output(about | rows.rows[0].values, lines)
+        return Output(lambda: about | sc.table(runs, radii=radii).rows[0].values, lines)
+    rows = sc.table(runs, radii=radii)
     recommendation = sc.recommend(runs, radii=rows.radii) if complete else None
     page = sc.write_report(
         runs, out / "report.html", radii=rows.radii, recommendation=recommendation

@@ -42,19 +42,20 @@ class Output:
     """What a command has found, in both forms, and its exit code.
 
     Args:
-        plain: What --json prints.
+        plain: What --json prints, or what computes it.
         shown: What is printed otherwise.
         code: The exit code.
     """
 
-    plain: dict[str, Any]
+    plain: dict[str, Any] | Callable[[], dict[str, Any]]
     shown: Iterable[str | TextTable]
     code: int = 0
 
     def print(self, *, as_json: bool) -> None:
         """Print one of the two forms, and end with the exit code."""
         if as_json:
-            print(json.dumps(self.plain, indent=2, allow_nan=False))
+            plain = self.plain() if callable(self.plain) else self.plain
+            print(json.dumps(plain, indent=2, allow_nan=False))
         else:
             for part in self.shown:
                 typer.echo(part)

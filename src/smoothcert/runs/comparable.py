@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from smoothcert.noises import Noise
+from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import slack
@@ -50,10 +50,10 @@ def _other_inputs(runs: Sequence[Results]) -> str:
 
 def _other_logs(runs: Sequence[Results]) -> str:
     """Logs with radii that no run beside them can prove: of other noise, samples or alpha."""
-    proved = [_most(run.certified_by, run.noise) for run in runs if run.certified_by is not None]
-    if not proved:
-        return ""
     logs = [run for run in runs if run.plan is None]
+    proved = [_most(run.certified_by, run.noise) for run in runs if run.certified_by is not None]
+    if not logs or not proved:
+        return ""
     others = [log.name for log in logs if (log.radius - slack(log)).max() > max(proved)]
     if not others:
         return ""
@@ -63,7 +63,7 @@ def _other_logs(runs: Sequence[Results]) -> str:
 
 def _most(plan: Plan, noise: Noise | None) -> float:
     """The largest radius that the samples of a plan can prove with the votes of the class alone."""
-    if noise is None or not plan.samples or not plan.alpha:
+    if noise is None or isinstance(noise, Transformed) or not plan.samples or not plan.alpha:
         return inf
     return float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
 

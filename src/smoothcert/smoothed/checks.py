@@ -156,7 +156,7 @@ def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None
     needed = _COARSEST * noise.deviation if noise.grid is None else noise.grid[0] / 2
     if spacing <= needed:
         return
-    advice = "" if double else f", or give them in float64, with {setting('dtype', 'float64')}"
+    advice = "" if double else f", or give them and the model in {setting('dtype', 'float64')}"
     raise InvalidInput(
         "value-too-large",
         "{which} has a value of size {value:.9g}, where neighbouring numbers in {dtype} are "

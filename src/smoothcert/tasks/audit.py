@@ -186,7 +186,9 @@ def audit(
             )
         recorded = None
         if redraw:
-            instead = f", or check only the votes with {setting('redraw', 0)}"
+            instead = (
+                f", or check only the votes: {setting('redraw', 0)} of audit, audit = 0 in a policy"
+            )
             recorded = recorded_subject(manifest, places, purpose="draw again", instead=instead)
             dataset: Dataset | None = recorded.dataset
         else:

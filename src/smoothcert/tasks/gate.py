@@ -199,7 +199,7 @@ def gate(
         raise InvalidInput(
             "no-baseline-rule",
             "the policy compares with no run, so `baseline={baseline}` would check nothing: add "
-            "[baseline] with margin = 5 (points) to it",
+            "[baseline] with margin = 5 (points) to it, or take the marks away before its lines",
             baseline=baseline,
         )
     run = open_run(run)
@@ -384,8 +384,9 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
         )
     # No number of inputs shows equality, and nothing is more than 100 points below.
     margin = _check.between("margin of the baseline", value.get("margin"), 0, 100)
+    baseline = subject.baseline or subject.folder / str(value["run"])
     comparison = compare_runs(
-        subject.baseline or subject.folder / str(value["run"]),
+        baseline,
         subject.run,
         radius=value.get("radius"),
         margin=margin,
@@ -407,7 +408,9 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
             reasons.append(_deciding_inputs(difference, len(comparison.differences)))
         else:
             outcome = _passes(difference.verdict != "worse")
-        reasons += [caveat_of_budget(run) for run in (comparison.a, comparison.b)]
+        reasons += [note.removesuffix(".") for note in comparison.notes]
+        if Path(baseline).resolve() == Path(subject.run.path).resolve():
+            reasons.append("the run is its own baseline")
         yield Rule(name, outcome, "; ".join(filter(None, reasons)))
 
 

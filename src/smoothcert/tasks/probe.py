@@ -196,8 +196,8 @@ class Probe:
         if clean.accuracy < least:
             return (
                 f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, "
-                f"and guessing on {100 * self.chance:.2g}%: check its weights, its preprocessing "
-                "(it gets values in [0, 1]) and the order of its classes."
+                f"and guessing on {100 * self.chance:.2g}%: check its weights, its preprocessing, "
+                "the units of the inputs, and the order of labels and classes."
             )
         if not self.too_large:
             largest = noisy[-1]
