@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import smoothcert as sc
 from benchmarks.commands import smoothcert
 from benchmarks.experiments import Inputs
 from smoothcert.data.groups import read_levels
+from smoothcert.plans.votes import ManyVotes
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.tasks.replay import from_votes, simulate
@@ -101,6 +103,7 @@ def _run_of(folder: Path, votes: np.ndarray, label: np.ndarray) -> sc.Run:
         weights_hash="0" * 16,
         values=(0.0, 1.0),
     )
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier try
     folder.mkdir()
     with Journal(folder, write=True) as journal:
         journal.write_manifest(manifest.plain())
@@ -127,7 +130,8 @@ def _finest(proved: list[float]) -> dict[str, float]:
 
 def _grouped(votes: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     [level] = read_levels(LEVELS["kind"], votes.shape[1], None)
-    return level.sums(votes), np.array(level.of)[label]
+    grouped = level.many(ManyVotes(votes.sum(axis=1), votes))
+    return grouped.votes, np.array(level.of)[label]
 
 
 def _samples(votes: np.ndarray, label: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput, number_of
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
-from smoothcert.noises import Gaussian
+from smoothcert.noises import Gaussian, Noise
 from smoothcert.plans import Rule, SingleDraw, Tally
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
@@ -428,6 +428,15 @@ class _UntilClear(Rule):
     doubt: float = 0.05
     known_labels: bool = True
 
+    @classmethod
+    def at(cls, radii: Sequence[float], noise: Noise, samples: int) -> Self:
+        """The rule whose thresholds are the shares of votes with which fixed sampling certifies the
+        radii; above 1 for none.
+        """
+        p = [noise.needed_probability(radius) for radius in radii]
+        needed = critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples
+        return cls(tuple(needed.tolist()))
+
     def __str__(self) -> str:
         return "an estimate"
 
@@ -454,10 +463,7 @@ def _estimated(
 
     It is the share of labels whose probability is likely above what fixed sampling needs.
     """
-    p = [ready.noise.needed_probability(radius) for radius in radii]
-    # The shares of votes with which fixed sampling certifies the radii; above 1 for none.
-    needed = critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples
-    plan = _UntilClear(tuple(needed.tolist()))
+    plan = _UntilClear.at(radii, ready.noise, samples)
     engine = ready.engine(plan, seed=key_for(ready.seed, "estimate"))
     right = np.zeros(len(radii))
     for certificate in engine.certify(inputs):
