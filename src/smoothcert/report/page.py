@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
@@ -284,6 +284,7 @@ _FILTERS = (
 """Functions that templates call."""
 
 
+@cache
 def environment() -> Environment:
     """Where templates are found, and their filters."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
