@@ -71,7 +71,7 @@ class StoppingDistribution:
             look += 1
             parts: dict[int, list[Group]] = defaultdict(list)
             for drawn, (origin, probability) in groups.items():
-                wanted, needed = self._ask(look, drawn, origin, len(probability))
+                wanted, needed = self._wanted_and_needed(look, drawn, origin, len(probability))
                 stops = wanted == 0
                 failed += float(probability[stops & (needed > limit)].sum())
                 if seen is not None:
@@ -88,7 +88,7 @@ class StoppingDistribution:
             failed += lost
         return Stop(failed, samples)
 
-    def _ask(self, look: int, drawn: int, first: int, length: int) -> Array:
+    def _wanted_and_needed(self, look: int, drawn: int, first: int, length: int) -> Array:
         """How many more samples are wanted with neighbouring counts, and the probability that a
         claim would need.
         """

@@ -365,7 +365,7 @@ class _ChangeAttacker(_Attacker):
         """Go further out until an attempt alters the answer, then bisect."""
         x = torch.stack([candidate.x for candidate in candidates])
         labels = torch.tensor([candidate.right for candidate in candidates], device=self.device)
-        epsilon = self._first_lengths(candidates)
+        epsilon = self._starting_radii(candidates)
         largest_failure = np.zeros(len(candidates))
         for _ in range(self.search.attempts):
             changed = self._change(x, labels, epsilon, way)
@@ -378,7 +378,7 @@ class _ChangeAttacker(_Attacker):
             middle = (largest_failure + distance) / 2
             epsilon = np.where(distance < inf, middle, 2 * epsilon)
 
-    def _first_lengths(self, candidates: Sequence[_Candidate]) -> NDArray[np.float64]:
+    def _starting_radii(self, candidates: Sequence[_Candidate]) -> NDArray[np.float64]:
         """Twice the certified radius of each input, or half a standard deviation of the noise."""
         noise = self.subject.noise
         radius = np.array([candidate.radius for candidate in candidates])

@@ -163,7 +163,7 @@ def certify(
         left = run.left(request.ids)
         try:
             display.begin(run.finished_before(), total=len(run.ids.union(request.ids)))
-            for message in _first_messages(request, job, run):
+            for message in _notices_before(request, job, run):
                 display.say(phrase(message, command=display.command))
             if left:
                 _certify_on_disk(request.budget, job, left, run, executor, display)
@@ -184,7 +184,7 @@ def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
     smoothed, dataset = request.smoothed, request.dataset
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(
-        dataset, request.ids, in_memory=True, exact=request.exact, resolve=resolve
+        dataset, request.ids, in_memory=True, exact=request.joint, resolve=resolve
     )
     other_noise = subject.with_settings(seed=smoothed.next_key("interactive"))
     job = job_for(other_noise, dataset, request.plan, request.ids)
@@ -202,7 +202,7 @@ def _certify_in_memory(request: Request, executor: Executor | None) -> Results:
     return results
 
 
-def _first_messages(request: Request, job: Job, run: RunWriter) -> Iterator[str]:
+def _notices_before(request: Request, job: Job, run: RunWriter) -> Iterator[str]:
     """What the user should know before the run."""
     others = len(run.ids.difference(request.ids))
     if others and request.shard is None:

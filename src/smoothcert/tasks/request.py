@@ -84,8 +84,10 @@ class Request:
         """The inputs of all shards."""
         self.ids = select_ids(len(self.dataset), ids=self.everything, shard=shard)
         self.shard = None if shard is None else "{}/{}".format(*parse_shard(shard))
-        self.exact = joint
-        """Whether the defaults are float32 and noise on the grid."""
+        self.joint = joint
+        """Whether all certificates have to hold together: alpha is divided, and the defaults are
+        float32 and noise on the grid.
+        """
         self.plan = self._jointly(plan)
 
     def _plan_given(self, plan: Plan | None, noise: Noise | None) -> Plan:
@@ -108,7 +110,7 @@ class Request:
 
         This is the bound of Bonferroni.
         """
-        if not self.exact:
+        if not self.joint:
             return plan
         if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
             raise InvalidInput(
@@ -158,7 +160,7 @@ class Request:
             budget = self.budget.described(self.plan, None if recorded is None else recorded.budget)
         # All shards are bound together, so that they agree.
         subject = smoothed.bind(
-            self.dataset, self.everything, exact=self.exact, resolve=executor.resolve
+            self.dataset, self.everything, exact=self.joint, resolve=executor.resolve
         )
         job = job_for(subject, self.dataset, plan, self.ids)
         classifier = subject.classifier
