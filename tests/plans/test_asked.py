@@ -235,6 +235,14 @@ def test_a_radius_that_entered_later_counts_from_the_sample_where_it_entered():
         ask(Question(1, (GROUP, CLASSES), (0.1,)), later, runs)
 
 
+def test_a_run_of_two_radii_that_was_continued_can_be_asked():
+    first = BettingRadii([0.0, 0.1], 300, alpha=ALPHA, known_labels=True)
+    later = replace(first, samples=600, earlier=first.stages)
+    runs = recorded(later, [0.0, 0.0, 0.8, 0.15, 0.05], 10)
+    [proof] = ask(Question(1, (CLASSES,)), later, runs)
+    assert [None if r != r else r for r in proof.radius.tolist()] == [c.proof.radius for c in runs]
+
+
 def test_counted_outcomes_answer_exactly():
     noise = Splitting(0.5, levels=255)
     plan = Exact().for_noise(noise)

@@ -144,7 +144,7 @@ def answers(
 
 def _asked_of(plan: Plan, asked: Plan, noise: Noise) -> Plan:
     """The plan that proves each level, for votes that another plan has drawn."""
-    if isinstance(asked, DecidingPlan):
+    if isinstance(asked, DecidingPlan) and not plan.earlier_plans:
         # A radius that no votes can prove, where there are smaller ones, is just not proved.
         replace(asked, radii=asked.radii[:1]).for_noise(noise)
     if isinstance(plan, AtRadii) and isinstance(asked, BettingRadii):

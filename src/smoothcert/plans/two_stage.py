@@ -238,6 +238,7 @@ class TwoStagePlan(Plan):
             return Proof.from_bounds(state, lower)
         groups = self._upper_of_each(state, state.in_groups(state.every)).max(axis=-1)
         upper = np.minimum(groups, bounds.one_minus_up(lower))
+        upper = np.where(np.asarray(state.drawn) > 0, upper, 1.0)[()]  # no samples bound nothing
         return Proof.from_bounds(state, lower, upper)
 
     def _lower(self, state: Tally) -> Numbers:

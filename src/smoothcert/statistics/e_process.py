@@ -257,7 +257,7 @@ def outcome(
     stop = hopeless(
         wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
     )
-    unbeaten = np.add.reduceat(np.isfinite(wealth.log) * classes, starts, axis=0)
+    unbeaten = np.add.reduceat((wealth.log != np.inf) * classes, starts, axis=0)
     proved = np.logical_and.accumulate(unbeaten < top, axis=1).sum(axis=1)
     given_up = np.add.reduceat(stop * classes, starts, axis=0) >= top
     following = np.minimum(proved, given_up.shape[1] - 1)

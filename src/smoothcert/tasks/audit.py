@@ -518,8 +518,10 @@ def _other_looks(executor: Executor, chosen: Sequence[Certificate]) -> Iterator[
         ids = sorted((c.id for c in chosen if c.plan == plan), reverse=True)
         for finished in executor.certify(ids, plan):
             for again in finished:
-                if again.looks != looks[again.id]:
+                if again.looks != looks.pop(again.id):
                     yield Finding(again.id, "drawing it again gave other votes")
+    for id in looks:
+        yield Finding(id, "it was not drawn again")
 
 
 def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:
