@@ -441,10 +441,10 @@ EXPERIMENTS = [
         "transformations-zoom-20",
         "±20 percent",
         "gpu data",
-        f"--weights {{work}}/trained/weights.safetensors --skip 20 {CIFAR10} --sigma 0.1 "
+        f"--weights {{work}}/trained/weights.safetensors --skip 20 {CIFAR10} --sigma 0.05 "
         "--transform zoom --samples 200000",
-        [10, 20],
-        f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.1 --transform zoom --epochs 45 "
+        [5, 10, 20],
+        f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.05 --transform zoom --epochs 45 "
         "--batch 1024 --lr 0.3 --schedule onecycle --out {work}/trained",
     ),
     # A model that never saw noise, behind a denoiser.

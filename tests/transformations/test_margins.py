@@ -96,14 +96,31 @@ def test_turned_pictures_are_those_of_another_program():
         assert (channel[~(np.hypot(*(np.mgrid[:21, :21] - 10)) <= 10)] == 0).all()
 
 
-def test_a_picture_that_is_not_transformed_is_only_masked():
+def test_a_picture_that_is_not_turned_is_only_masked():
     x = torch.rand(1, 1, 9, 9)
-    for transformation in (ROTATION, ZOOM):
-        once = transform(x, transformation, float64(0.0))
-        inside = once != 0
-        assert torch.equal(once[inside], x[inside].double())
-        assert torch.equal(transform(once, transformation, float64(0.0)), once)
-        assert once[0, 0, 0, 0] == 0
+    once = transform(x, ROTATION, float64(0.0))
+    inside = once != 0
+    assert torch.equal(once[inside], x[inside].double())
+    assert torch.equal(transform(once, ROTATION, float64(0.0)), once)
+    assert once[0, 0, 0, 0] == 0
+
+
+def test_a_picture_that_is_not_zoomed_stays_as_it_is():
+    x = torch.rand(1, 2, 8, 9)
+    assert torch.equal(transform(x, ZOOM, float64(0.0)), x.double())
+
+
+@pytest.mark.parametrize("percent", [-60, -20, -1, 20, 60])
+def test_zoomed_pictures_are_those_of_another_program(percent):
+    x = torch.rand(1, 3, 9, 12, dtype=torch.float64)
+    zoomed = transform(x, ZOOM, float64(percent))[0]
+    scale = 1 / (1 + percent / 100)
+    centre = np.array([4, 5.5])
+    for channel, expected in zip(zoomed.numpy(), x[0].numpy(), strict=True):
+        other = ndimage.affine_transform(
+            expected, [scale, scale], centre * (1 - scale), order=1, mode="nearest"
+        )
+        assert np.abs(channel - other).max() < 1e-9
 
 
 def test_only_pictures_are_transformed():

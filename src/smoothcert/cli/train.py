@@ -70,8 +70,8 @@ def train(
         sigmas: denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma.
         stability: denoiser: also keep the answers of a classifier (--model, --weights), with the
             weight --weight.
-        transform: Also turn or zoom each picture at random, up to so many degrees or percent, and
-            keep a disk of it: rotation:30, zoom:20.
+        transform: Also turn or zoom each picture at random, up to so many degrees or percent, as
+            `certify --transform` does: rotation:30, zoom:20.
         copies: Noisy copies of each input. Default: as in the paper.
         weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma;
             1 with --stability.

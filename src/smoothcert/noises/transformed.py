@@ -2,8 +2,9 @@
 
 A transformation T(x, a) reads each pixel at another position: with the centre of the picture as 0
 and positions as complex numbers, the pixel at z is read at z * m(a). `polar` gives modulus and
-angle of m(a). Turning moves a position on a circle, zooming on a ray, and both keep a disk around
-the centre that never reads from outside of the picture.
+angle of m(a). Turning moves a position on a circle. It keeps a disk around the centre, which never
+reads from outside of the picture. Zooming moves a position on a ray and keeps the whole picture.
+Outside of it, its edges go on.
 
 No single probability proves an angle, so these noises have no `radius(p)`: the plan `Walk` decides
 radii of the noise below at many centres, which together cover the interval.
@@ -38,6 +39,10 @@ class Transformed(Noise):
     """The unit of an amount, as in "degrees"."""
     direction: ClassVar[complex]
     """Where a position moves when the amount grows or shrinks, relative to the position itself."""
+    keeps_disk: ClassVar[bool]
+    """Whether only a disk is kept that touches the shorter sides, and the rest is 0."""
+    outside: ClassVar[str]
+    """What is outside of the picture, in words."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Noise) or self.noise.norm != "l2" or self.noise.grid:
@@ -55,11 +60,6 @@ class Transformed(Noise):
     @abstractmethod
     def limit(self) -> float:
         """`largest` must be below this."""
-
-    @property
-    @abstractmethod
-    def kept(self) -> float:
-        """The radius of the disk that is kept, as a share of half of the shorter side."""
 
     @abstractmethod
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
@@ -107,8 +107,8 @@ class Transformed(Noise):
 
     def _change_by(self, amount: str) -> str:
         return (
-            f"{amount}, with bilinear interpolation, without rounding to bytes, and with 0 outside "
-            "of the disk that is kept,"
+            f"{amount}, with bilinear interpolation, without rounding to bytes, and with "
+            f"{self.outside},"
         )
 
     def _no_radius(self) -> InvalidInput:
@@ -137,8 +137,9 @@ class Rotation(Transformed):
     norm: ClassVar[str] = "rotation (degrees)"
     unit: ClassVar[str] = "degrees"
     direction: ClassVar[complex] = 1j
+    keeps_disk: ClassVar[bool] = True
+    outside: ClassVar[str] = "0 outside of the disk that is kept"
     limit = 180.0
-    kept = 1.0
 
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 0 * amount + 1, -pi / 180 * amount
@@ -157,19 +158,16 @@ class Zoom(Transformed):
 
     Args:
         noise: The noise that is added to zoomed pictures, in l2.
-        largest: The largest zoom in percent. Shrunk by as much, the picture still fills the disk
-            that is kept.
+        largest: The largest zoom in percent.
     """
 
     largest: float = 20.0
     norm: ClassVar[str] = "zoom (percent)"
     unit: ClassVar[str] = "percent"
     direction: ClassVar[complex] = 1
+    keeps_disk: ClassVar[bool] = False
+    outside: ClassVar[str] = "edges that go on outside of the picture"
     limit = 100.0
-
-    @property
-    def kept(self) -> float:
-        return 1 - self.largest / 100
 
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 1 / (1 + amount / 100), 0 * amount

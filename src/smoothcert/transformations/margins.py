@@ -12,7 +12,9 @@ its left and right side. So with G = hypot(largest |gx|, largest |gy|),
 
     D = L * max over touched squares of min(G, max over the 4 pairs |gx tx + gy ty| + G * angle)
 
-where the touched squares are all that the box of half-width L around the position meets.
+where the touched squares are all that the box of half-width L around the position meets. The squares
+beside the picture, between its edge and the same values one pixel further out, stand for all that are
+further outside.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor
 
 from smoothcert.noises.transformed import Transformed
-from smoothcert.transformations.pictures import grid_of, transform
+from smoothcert.transformations.pictures import continued, grid_of, transform
 
 PARTS = 8
 """Parts of a cell. With more of them margins get closer to the true distance, and cost more."""
@@ -68,8 +70,9 @@ def margins(
 
 
 def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Tensor) -> Tensor:
-    """D of every value in the disk (n, parts, channels, pixels)."""
-    height, width = x.shape[2:]
+    """D of every value that is kept (n, parts, channels, pixels)."""
+    wider = continued(x)
+    height, width = wider.shape[2:]
     grid = grid_of(tuple(x.shape[1:]), transformation, middles)
     positions = grid.positions[grid.inside]
     length, angle = _paths(transformation, middles, edges)
@@ -77,7 +80,7 @@ def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Ten
     modulus, turned = transformation.polar(middles)
     at = torch.polar(modulus, turned)[:, :, None] * positions
     direction = torch.sgn(at) * transformation.direction
-    slopes = _slopes(x)
+    slopes = _slopes(wider)
     reach = path + _ROUNDING
     across = at.real + (width - 1) / 2
     down = at.imag + (height - 1) / 2

@@ -1,7 +1,8 @@
-"""Pictures that are turned or zoomed: T(x, a), with bilinear interpolation inside of a disk.
+"""Pictures that are turned or zoomed: T(x, a), with bilinear interpolation.
 
 The pixel at z takes the value of the picture at z * m(a), where positions are complex numbers and
-the centre of the picture is 0. Pixels outside of the disk are 0.
+the centre of the picture is 0. A picture that is turned keeps a disk, and the rest is 0. One that
+is zoomed is continued by its edges: a position outside has the value of the nearest one inside.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.transformed import Transformed
@@ -26,7 +28,7 @@ class Grid(NamedTuple):
     positions: Tensor
     """Where each pixel is (height, width), as complex numbers around the centre."""
     inside: Tensor
-    """Whether it lies in the disk that is kept."""
+    """Whether it is kept."""
 
 
 def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -> Grid:
@@ -45,8 +47,15 @@ def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -
     x = columns.expand(height, width)
     y = rows[:, None].expand(height, width)
     positions = torch.complex(x, y)
-    kept = transformation.kept * (min(height, width) - 1) / 2
-    return Grid(positions, positions.abs() <= kept - EDGE)
+    if not transformation.keeps_disk:
+        return Grid(positions, torch.ones_like(x, dtype=torch.bool))
+    radius = (min(height, width) - 1) / 2
+    return Grid(positions, positions.abs() <= radius - EDGE)
+
+
+def continued(x: Tensor) -> Tensor:
+    """Pictures with their edges repeated on each side. Further outside, nothing changes."""
+    return functional.pad(x, (1, 1, 1, 1), mode="replicate")
 
 
 def transform(x: Tensor, transformation: Transformed, amounts: Tensor) -> Tensor:
@@ -60,15 +69,16 @@ def transform(x: Tensor, transformation: Transformed, amounts: Tensor) -> Tensor
     grid = grid_of(tuple(x.shape[1:]), transformation, amounts)
     modulus, angle = transformation.polar(amounts)
     at = grid.positions * torch.polar(modulus, angle)[:, None, None]
-    height, width = x.shape[2:]
-    v = at.imag + (height - 1) / 2
-    u = at.real + (width - 1) / 2
+    wider = continued(x.to(amounts.dtype))
+    height, width = wider.shape[2:]
+    v = (at.imag + (height - 1) / 2).clamp(0, height - 1)
+    u = (at.real + (width - 1) / 2).clamp(0, width - 1)
     row = v.floor().clamp(0, height - 2)
     column = u.floor().clamp(0, width - 2)
     down = (v - row)[:, None]
     right = (u - column)[:, None]
     first = (row * width + column).long().flatten(1)[:, None].expand(-1, x.shape[1], -1)
-    values = x.to(amounts.dtype).flatten(2)
+    values = wider.flatten(2)
 
     def corner(offset: int) -> Tensor:
         return values.gather(2, first + offset).view(x.shape)

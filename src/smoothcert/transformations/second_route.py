@@ -52,16 +52,17 @@ class Picture:
     """
 
     def __init__(self, x: Values, transformation: Transformed) -> None:
-        self.x = x
+        self.x = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode="edge")
+        self.size = x.size
         self.transformation = transformation
         height, width = x.shape[1:]
         rows = np.arange(height) - (height - 1) / 2
         columns = np.arange(width) - (width - 1) / 2
         positions = columns + 1j * rows[:, None]
-        kept = transformation.kept * (min(height, width) - 1) / 2
-        self.positions = positions[np.abs(positions) <= kept - EDGE]
-        across = np.abs(np.diff(x, axis=2))
-        down = np.abs(np.diff(x, axis=1))
+        radius = (min(height, width) - 1) / 2 - EDGE if transformation.keeps_disk else np.inf
+        self.positions = positions[np.abs(positions) <= radius]
+        across = np.abs(np.diff(self.x, axis=2))
+        down = np.abs(np.diff(self.x, axis=1))
         self.slopes = (
             np.maximum(across[:, :-1], across[:, 1:]),
             np.maximum(down[:, :, :-1], down[:, :, 1:]),
@@ -71,7 +72,7 @@ class Picture:
         """Whether no picture in a cell is further from the one at its centre than the margin, with
         the errors of casting both to float32.
         """
-        error = np.sqrt(self.x.size) * np.abs(self.x).max() * 2.0**-24 + 1e-9
+        error = np.sqrt(self.size) * np.abs(self.x).max() * 2.0**-24 + 1e-9
         limit = margin - 2 * error
         centre = self.at(cell.centre)
         parts = [(cell.near, cell.centre), (cell.centre, cell.far)]
@@ -88,10 +89,12 @@ class Picture:
         return False
 
     def at(self, amount: float) -> Values:
-        """The values in the disk of the transformed picture (channels, pixels)."""
+        """The values of the transformed picture that are kept (channels, pixels)."""
         at = self._read_at(amount)
-        row, column = self._square(at.imag, 1), self._square(at.real, 2)
-        down, right = at.imag - row, at.real - column
+        height, width = self.x.shape[1:]
+        v, u = at.imag.clip(0, height - 1), at.real.clip(0, width - 1)
+        row, column = self._square(v, 1), self._square(u, 2)
+        down, right = v - row, u - column
         x = self.x
         top = x[:, row, column] * (1 - right) + x[:, row, column + 1] * right
         bottom = x[:, row + 1, column] * (1 - right) + x[:, row + 1, column + 1] * right
@@ -120,7 +123,7 @@ class Picture:
         return float(np.linalg.norm(steepest * path)) * (1 + _RELATIVE)
 
     def _read_at(self, amount: float) -> NDArray[np.complex128]:
-        """Where each pixel of the disk reads, in columns and rows."""
+        """Where each pixel that is kept reads, in columns and rows of the wider picture."""
         modulus, angle = self.transformation.polar(amount)
         height, width = self.x.shape[1:]
         centre = (width - 1) / 2 + 1j * (height - 1) / 2
