@@ -49,6 +49,7 @@ from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
+from smoothcert.smoothed.prepare import ReadySubject
 from smoothcert.statistics.metrics import evenly
 
 PUBLISHED_BATCHES = (200, 1000)
@@ -131,7 +132,7 @@ def bench(
             noise=noise,
             data=setting("data"),
         )
-    inputs = torch.stack([dataset[i][0] for i in evenly(len(dataset), _INPUTS).tolist()])
+    inputs = _some_of(dataset)
     on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
@@ -141,8 +142,7 @@ def bench(
     prepare_seconds = time.perf_counter() - start
     runtime = ready.runtime
     shape = subject.noisy_shape
-    ceiling = _ceiling(ready.classify, blank(shape, runtime), seconds)
-    plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
+    plan = _timed_plan(ready, shape, seconds)
     start = time.perf_counter()
     engine = ready.engine(plan)
     next(engine.certify([(0, inputs[0], None)]))
@@ -179,6 +179,24 @@ def bench(
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
     )
+
+
+def sampling_rate(smoothed: Subject, data: Any = None, *, seconds: float) -> float:
+    """The rate of the sampler, as `bench` measures it."""
+    dataset = _random_inputs(smoothed) if data is None else find_dataset(data)
+    subject = smoothed.bind(dataset, ())
+    inputs = _some_of(dataset)
+    ready = subject.prepare()
+    plan = _timed_plan(ready, subject.noisy_shape, seconds)
+    engine = ready.engine(plan)
+    next(engine.certify([(0, inputs[0], None)]))
+    counter = engine.sampler.counter
+    with torch.inference_mode():
+        forward = rate_of(
+            lambda: counter.classify(counter.noisy), len(counter.noisy), counter.device, seconds
+        )
+    simulated = Engine(_Simulated(counter), plan=plan, noise=subject.noise)
+    return _sampler_rate(simulated, inputs, round(forward * seconds))
 
 
 def reference_of(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
@@ -220,6 +238,11 @@ def _published_rates(
     return rates
 
 
+def _some_of(dataset: Dataset) -> Tensor:
+    """Inputs from all over a data set."""
+    return torch.stack([dataset[i][0] for i in evenly(len(dataset), _INPUTS).tolist()])
+
+
 def _random_inputs(smoothed: Subject) -> Dataset:
     model = smoothed.model
     if not isinstance(model, Classifier) or model.input_shape is None:
@@ -233,6 +256,12 @@ def _random_inputs(smoothed: Subject) -> Dataset:
         generator.integers(256, size=(_INPUTS, *model.input_shape), dtype=np.uint8),
         name="random bytes",
     )
+
+
+def _timed_plan(ready: ReadySubject, shape: tuple[int, ...], seconds: float) -> InputSpecific:
+    """The plan of a measurement that takes so many seconds."""
+    ceiling = _ceiling(ready.classify, blank(shape, ready.runtime), seconds)
+    return InputSpecific(ceiling, decline=min(0.05, ready.noise.deviation / 5 or 0.05))
 
 
 @torch.inference_mode()

@@ -66,7 +66,6 @@ def _walked(
 
 
 CIFAR10 = "--data cifar10:{data}"
-TURNED = "{weights}/rotation-0.10.safetensors"
 BOARD_RADII = {
     0.25: [0, 0.25, 0.5, 0.75],
     0.5: [0, 0.5, 1.0, 1.5],
@@ -423,29 +422,22 @@ EXPERIMENTS = [
         "--model fashion-cnn --data fashion-mnist --sigma 0.25 --transform rotation --device cpu",
         [2, 5],
     ),
-    _walked(
-        "transformations-rotation-10",
-        "±10 degrees",
-        "gpu data weights",
-        f"--weights {TURNED} --skip 20 {CIFAR10} --sigma 0.1 --transform rotation",
-        [5, 10],
-    ),
-    _walked(
-        "transformations-rotation-30",
-        "±30 degrees",
-        "gpu data weights",
-        f"--weights {TURNED} --skip 20 {CIFAR10} --sigma 0.1 --transform rotation --samples 500000",
-        [10, 20, 30],
-    ),
-    _walked(
-        "transformations-zoom-20",
-        "±20 percent",
-        "gpu data",
-        f"--weights {{work}}/trained/weights.safetensors --skip 20 {CIFAR10} --sigma 0.05 "
-        "--transform zoom --samples 200000",
-        [5, 10, 20],
-        f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.05 --transform zoom --epochs 45 "
-        "--batch 1024 --lr 0.3 --schedule onecycle --out {work}/trained",
+    *(
+        _walked(
+            f"transformations-{name}",
+            label,
+            "gpu data",
+            f"--weights {{kept}}/{kind}/weights.safetensors --skip 20 {CIFAR10} --sigma 0.05 "
+            f"--transform {kind} --samples {samples}",
+            radii,
+            f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.05 --transform {kind}:{largest} "
+            f"--epochs 45 --batch 1024 --lr 0.3 --schedule onecycle --out {{kept}}/{kind}",
+        )
+        for name, label, kind, largest, samples, radii in (
+            ("rotation-10", "±10 degrees", "rotation", 33, 100_000, [5, 10]),
+            ("rotation-30", "±30 degrees", "rotation", 33, 500_000, [10, 20, 30]),
+            ("zoom-20", "±20 percent", "zoom", 22, 200_000, [5, 10, 20]),
+        )
     ),
     # A model that never saw noise, behind a denoiser.
     Experiment(

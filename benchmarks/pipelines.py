@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import results
-from benchmarks.bench import bench, rate_of, reference_of
+from benchmarks.bench import rate_of, reference_of, sampling_rate
 from benchmarks.cifar10 import CEILING, weights
 from benchmarks.commands import row
 from benchmarks.experiments import Inputs
@@ -31,7 +31,7 @@ def formats(
         differing = _differing(
             Subject(None, **settings, batch=1000), f"cifar10:{inputs.data}", noisy
         )
-        rate = bench(Subject(None, **settings), seconds=seconds).sampler
+        rate = sampling_rate(Subject(None, **settings), seconds=seconds)
         rows.append({"format": dtype, "differing": 100 * differing, "rate": rate})
     return {"rows": rows}
 
@@ -147,7 +147,7 @@ def networks(
             out=inputs.work / str(number),
         )
         assert isinstance(done, Run)
-        rate = bench(Subject(None, **settings), seconds=seconds).sampler
+        rate = sampling_rate(Subject(None, **settings), seconds=seconds)
         rows.append(row(done, radii, name=name) | {"rate": rate, "cost": None})
     for each in rows:
         each["cost"] = rows[0]["rate"] / each["rate"]

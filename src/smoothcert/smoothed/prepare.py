@@ -67,7 +67,8 @@ class ReadySubject:
         shape: The shape of an input without noise.
         classes: The number of classes.
         seed: The key of the noise.
-        pad: Whether batches are always full. Compiled code and CUDA graphs need that anyway.
+        pad: Whether batches are always full. Compiled code and CUDA graphs need that anyway, and
+            kernels for any size never do.
         groups: Groups of classes, whose votes are summed; None for votes by class.
     """
 
@@ -99,7 +100,7 @@ class ReadySubject:
             classes=self.classes,
             slots=window(plan.smallest_request or batch, batch, self.shape),
             seed=self.seed if seed is None else seed,
-            flexible=not (self.pad or takes_one_size),
+            flexible=takes_any_size or not (self.pad or takes_one_size),
         )
         views = Views(self.noise, counter) if isinstance(self.noise, Transformed) else None
         return Engine(Sampler(counter, self.groups), plan=plan, noise=self.noise, views=views)
