@@ -15,7 +15,7 @@ from tests.refusals import refused
 import smoothcert as sc
 from smoothcert._registry import describe
 from smoothcert.runs.journal import Journal
-from smoothcert.transformations.margins import margins
+from smoothcert.transformations.margins import cover
 from smoothcert.transformations.pictures import transform
 
 SIGMA = 0.25
@@ -160,9 +160,10 @@ def test_a_resumed_run_has_the_same_certificates(turned_run, tmp_path):
 
 def test_an_audit_finds_margins_that_were_halved(tmp_path, monkeypatch):
     def halved(*cells):
-        return margins(*cells) / 2
+        pictures, margins = cover(*cells)
+        return pictures, margins / 2
 
-    monkeypatch.setattr("smoothcert.sampling.views.margins", halved)
+    monkeypatch.setattr("smoothcert.sampling.views.cover", halved)
     run = certified(tmp_path / "run", limit=5)
     monkeypatch.undo()
     found = sc.audit(run.path, redraw=0)

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import smoothcert as sc
-from smoothcert.transformations.margins import margins
-from smoothcert.transformations.pictures import transform
+from smoothcert.transformations.margins import cover
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,10 +18,10 @@ def test_margins_and_pictures_are_those_of_the_host(kind):
     x = torch.rand(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     near = torch.linspace(-15, 15, 16, dtype=torch.float64)
     cells = (near + 0.1, near, near + 0.2)
-    there = margins(x.cuda(), transformation, *(part.cuda() for part in cells))
-    torch.testing.assert_close(there.cpu(), margins(x, transformation, *cells), rtol=1e-9, atol=0)
-    shown = transform(x.cuda(), transformation, near.cuda()).cpu()
-    torch.testing.assert_close(shown, transform(x, transformation, near), rtol=0, atol=1e-9)
+    pictures, margins = cover(x.cuda(), transformation, *(part.cuda() for part in cells))
+    expected, expected_margins = cover(x, transformation, *cells)
+    torch.testing.assert_close(pictures.cpu(), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(margins.cpu(), expected_margins, rtol=1e-9, atol=0)
 
 
 def test_a_run_is_confirmed_by_its_audit_and_does_not_depend_on_its_neighbours(tmp_path):

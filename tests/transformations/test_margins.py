@@ -10,7 +10,7 @@ from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert.plans import Cell
-from smoothcert.transformations.margins import casting_error, margins
+from smoothcert.transformations.margins import casting_error, cover
 from smoothcert.transformations.pictures import transform
 from smoothcert.transformations.second_route import Picture
 
@@ -25,7 +25,7 @@ def float64(*numbers):
 
 def margin_of(x, transformation, near, far):
     ends = float64(near), float64(far)
-    margin = float(margins(x[None], transformation, (ends[0] + ends[1]) / 2, *ends))
+    margin = float(cover(x[None], transformation, (ends[0] + ends[1]) / 2, *ends)[1])
     return np.ceil(margin * 2**24) / 2**24  # as in a run
 
 

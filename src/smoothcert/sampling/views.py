@@ -16,11 +16,10 @@ from torch import Tensor
 from smoothcert.noises import Transformed
 from smoothcert.plans import Cell
 from smoothcert.sampling.sampler import VoteCounter
-from smoothcert.transformations.margins import PARTS, margins
-from smoothcert.transformations.pictures import transform
+from smoothcert.transformations.margins import NUMBERS_PER_VALUE, cover
 
-_MOST_NUMBERS = 2**23
-"""In the largest array: more inputs are treated in several parts."""
+_MOST_NUMBERS = {"cuda": 2**27, "cpu": 2**22}
+"""In the largest array: more inputs are treated in several parts. On a host they fit into a cache."""
 _STEPS = 2.0**24
 """Margins are rounded up to multiples of 1 / _STEPS, so that they do not depend on the batch."""
 
@@ -60,7 +59,8 @@ class Views:
     @torch.inference_mode()
     def show(self, slots: Sequence[int], cells: Sequence[Cell]) -> list[float]:
         """Write the pictures at the centres of cells into slots; returns the margins of the cells."""
-        size = max(_MOST_NUMBERS // (PARTS * prod(self._pictures.shape[1:])), 1)
+        numbers = NUMBERS_PER_VALUE * prod(self._pictures.shape[1:])
+        size = max(_MOST_NUMBERS[self._device.type] // numbers, 1)
         shown: list[float] = []
         for first in range(0, len(slots), size):
             part = slice(first, first + size)
@@ -72,8 +72,9 @@ class Views:
             places = torch.tensor(slots, device=self._device)
             centre, near, far = torch.tensor(cells, dtype=torch.float64, device=self._device).T
             x = self._pictures[places]
-            pictures = transform(x, self.noise, centre).to(x.dtype)
-            needed = margins(x, self.noise, centre, near, far).tolist()  # now the stream is idle
+            transformed, margins = cover(x, self.noise, centre, near, far)
+            pictures = transformed.to(x.dtype)
+            needed = margins.tolist()  # now the stream is idle
         inputs = self.counter.inputs
         if self._stream is not None:
             for tensor in (places, pictures):

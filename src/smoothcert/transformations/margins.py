@@ -27,8 +27,10 @@ from torch import Tensor
 from smoothcert.noises.transformed import Transformed
 from smoothcert.transformations.pictures import continued, grid_of, transform
 
-PARTS = 8
+_PARTS = 8
 """Parts of a cell. With more of them margins get closer to the true distance, and cost more."""
+NUMBERS_PER_VALUE = 5 * 4 * _PARTS
+"""In the largest array, for each value of a picture: five slopes of about four squares in each part."""
 _ROUNDING = 1e-9
 """Relative, of a margin; and in pixels, of a position."""
 _SMALLEST_STEP = 1e-12
@@ -42,10 +44,14 @@ def casting_error(x: Tensor) -> Tensor:
     return error
 
 
-def margins(
+def cover(
     x: Tensor, transformation: Transformed, centre: Tensor, near: Tensor, far: Tensor
-) -> Tensor:
-    """The radius in l2 that covers the cell of each picture, cast errors of both pictures included.
+) -> tuple[Tensor, Tensor]:
+    """The picture at the centre of the cell of each picture, and the radius in l2 that covers the
+    cell, cast errors included.
+
+    On a GPU, the host needs longer to start an operation than the GPU to compute it. So there are few
+    operations, on large arrays.
 
     Args:
         x: The pictures (n, channels, height, width).
@@ -55,18 +61,17 @@ def margins(
         far: The other end.
     """
     edges = near[:, None] + (far - near)[:, None] * torch.linspace(
-        0, 1, PARTS + 1, dtype=torch.float64, device=x.device
+        0, 1, _PARTS + 1, dtype=torch.float64, device=x.device
     )
     middles = (edges[:, 1:] + edges[:, :-1]) / 2
-    shape = (len(x), PARTS, *x.shape[1:])
-    pictures = x[:, None].expand(shape)
-    parts = transform(pictures.flatten(0, 1), transformation, middles.flatten()).view(shape)
-    from_centre = parts - transform(x, transformation, centre)[:, None]
-    distance = from_centre.flatten(2).norm(dim=2)
+    amounts = torch.cat([centre[:, None], middles], dim=1)
+    repeated = x[:, None].expand(-1, _PARTS + 1, -1, -1, -1)
+    pictures = transform(repeated.flatten(0, 1), transformation, amounts.flatten())
+    pictures = pictures.view(repeated.shape)
+    distance = (pictures[:, 1:] - pictures[:, :1]).flatten(2).norm(dim=2)
     spread = _changes(x, transformation, middles, edges).flatten(2).norm(dim=2)
     largest = (distance + spread).amax(1) * (1 + _ROUNDING)
-    needed: Tensor = largest + 2 * casting_error(x)
-    return needed
+    return pictures[:, 0], largest + 2 * casting_error(x)
 
 
 def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Tensor) -> Tensor:
@@ -74,24 +79,16 @@ def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Ten
     wider = continued(x)
     height, width = wider.shape[2:]
     grid = grid_of(tuple(x.shape[1:]), transformation, middles)
-    positions = grid.positions[grid.inside]
     length, angle = _paths(transformation, middles, edges)
-    path = length[:, :, None] * positions.abs() + _SMALLEST_STEP
+    path = length[:, :, None] * grid.kept.abs() + _SMALLEST_STEP
     modulus, turned = transformation.polar(middles)
-    at = torch.polar(modulus, turned)[:, :, None] * positions
+    at = torch.polar(modulus, turned)[:, :, None] * grid.kept
     direction = torch.sgn(at) * transformation.direction
-    slopes = _slopes(wider)
     reach = path + _ROUNDING
-    across = at.real + (width - 1) / 2
-    down = at.imag + (height - 1) / 2
-    rows = _touched(down, reach, height - 2)
-    columns = _touched(across, reach, width - 2)
-    steepest = torch.zeros((), dtype=torch.float64, device=x.device)
-    for row in rows:
-        for column in columns:
-            square = (row * (width - 1) + column)[:, :, None].expand(-1, -1, x.shape[1], -1)
-            slope = _slope_along(slopes, square, direction[:, :, None], angle[:, :, None, None])
-            steepest = torch.maximum(steepest, slope)
+    rows = _touched(at.imag + (height - 1) / 2, reach, height - 2)
+    columns = _touched(at.real + (width - 1) / 2, reach, width - 2)
+    squares = rows[:, None] * (width - 1) + columns
+    steepest = _slopes_along(_slopes(wider), squares.flatten(0, 1), direction, angle).amax(0)
     return path[:, :, None] * steepest
 
 
@@ -104,35 +101,44 @@ def _paths(transformation: Transformed, middles: Tensor, edges: Tensor) -> tuple
 
 def _slopes(x: Tensor) -> Tensor:
     """Of every square of the grid, the differences along its top, bottom, left and right side, and
-    G (5, n, 1, channels, squares).
+    G (n, 5, channels, squares).
     """
     x = x.double()
     across = x[..., 1:] - x[..., :-1]
     down = x[..., 1:, :] - x[..., :-1, :]
-    sides = [across[..., :-1, :], across[..., 1:, :], down[..., :-1], down[..., 1:]]
-    top, bottom, left, right = sides
-    steepest = torch.hypot(
-        torch.maximum(top.abs(), bottom.abs()), torch.maximum(left.abs(), right.abs())
-    )
-    return torch.stack([*sides, steepest]).flatten(3)[:, :, None]
+    sides = torch.stack([across[..., :-1, :], across[..., 1:, :], down[..., :-1], down[..., 1:]], 1)
+    steepest = torch.hypot(sides[:, :2].abs().amax(1), sides[:, 2:].abs().amax(1))[:, None]
+    return torch.cat([sides, steepest], dim=1).flatten(3)
 
 
-def _touched(position: Tensor, reach: Tensor, last: int) -> list[Tensor]:
+def _touched(position: Tensor, reach: Tensor, last: int) -> Tensor:
     """The numbers of all rows or columns of squares within reach, as many for every position."""
     first = (position - reach).floor()
     final = (position + reach).floor()
     count = int((final - first).max()) + 1
-    return [torch.minimum(first + i, final).clamp(0, last).long() for i in range(count)]
+    numbers = first + torch.arange(count, device=first.device).view(-1, 1, 1, 1)
+    return torch.minimum(numbers, final).clamp(0, last).long()
 
 
-def _slope_along(slopes: Tensor, square: Tensor, direction: Tensor, angle: Tensor) -> Tensor:
-    """min(G, max |gx tx + gy ty| + G * angle) of one square for each value."""
-    top, bottom, left, right, steepest = (
-        part.expand(-1, square.shape[1], -1, -1).gather(3, square) for part in slopes
-    )
-    across = torch.stack([top, bottom]) * direction.real
-    down = torch.stack([left, right]) * direction.imag
+def _slopes_along(slopes: Tensor, squares: Tensor, direction: Tensor, angle: Tensor) -> Tensor:
+    """min(G, max |gx tx + gy ty| + G * angle) of each square for each value (squares, n, parts,
+    channels, pixels).
+
+    Args:
+        slopes: The slopes of all squares of the grid.
+        squares: The squares that each pixel touches (squares, n, parts, pixels).
+        direction: The direction in which each pixel moves (n, parts, pixels).
+        angle: By how much it turns (n, parts).
+    """
+    touched, n, parts, pixels = squares.shape
+    kinds, channels = slopes.shape[1:3]
+    chosen = squares.transpose(0, 1).reshape(n, 1, 1, -1).expand(-1, kinds, channels, -1)
+    found = slopes.gather(3, chosen).view(n, kinds, channels, touched, parts, pixels)
+    found = found.permute(1, 3, 0, 4, 2, 5)
+    steepest = found[4]
+    across = found[:2] * direction.real[:, :, None]
+    down = found[2:4] * direction.imag[:, :, None]
     high = across.amax(0) + down.amax(0)
     low = across.amin(0) + down.amin(0)
     along = torch.maximum(high, -low)
-    return torch.minimum(steepest, along + steepest * angle)
+    return torch.minimum(steepest, along + steepest * angle[:, :, None, None])

@@ -7,6 +7,7 @@ is zoomed is continued by its edges: a position outside has the value of the nea
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -29,6 +30,8 @@ class Grid(NamedTuple):
     """Where each pixel is (height, width), as complex numbers around the centre."""
     inside: Tensor
     """Whether it is kept."""
+    kept: Tensor
+    """The positions of those that are kept."""
 
 
 def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -> Grid:
@@ -41,16 +44,21 @@ def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -
             transformation=transformation.norm,
             shape=shape,
         )
-    height, width = shape[1:]
-    rows = torch.arange(height, dtype=like.dtype, device=like.device) - (height - 1) / 2
-    columns = torch.arange(width, dtype=like.dtype, device=like.device) - (width - 1) / 2
-    x = columns.expand(height, width)
-    y = rows[:, None].expand(height, width)
-    positions = torch.complex(x, y)
-    if not transformation.keeps_disk:
-        return Grid(positions, torch.ones_like(x, dtype=torch.bool))
-    radius = (min(height, width) - 1) / 2
-    return Grid(positions, positions.abs() <= radius - EDGE)
+    return _grid(shape[1], shape[2], transformation.keeps_disk, like.dtype, like.device)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)  # training also uses it
+def _grid(
+    height: int, width: int, keeps_disk: bool, dtype: torch.dtype, device: torch.device
+) -> Grid:
+    rows = torch.arange(height, dtype=dtype, device=device) - (height - 1) / 2
+    columns = torch.arange(width, dtype=dtype, device=device) - (width - 1) / 2
+    positions = torch.complex(columns.expand(height, width), rows[:, None].expand(height, width))
+    inside = torch.ones(height, width, dtype=torch.bool, device=device)
+    if keeps_disk:
+        inside = positions.abs() <= (min(height, width) - 1) / 2 - EDGE
+    return Grid(positions, inside, positions[inside])
 
 
 def continued(x: Tensor) -> Tensor:
