@@ -43,7 +43,7 @@ class _Kernel:
         assert self._run(ctypes.byref(arguments), blocks) == threads
 
 
-def layer_kernel(name, options, device):
+def layer_kernel(name, options, device, shared_memory):
     """Takes the place of `layers._kernel`."""
     return _Kernel((*options, f"-DKERNEL={name}"), [_FOLDER / "layers.cu"])
 

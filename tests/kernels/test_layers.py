@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
+from benchmarks.unets import SHAPES, random_weights
 from emulated import AVAILABLE, layer_kernel
 from torch import nn
 
@@ -12,7 +13,8 @@ from smoothcert.kernels import layers
 from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.denoisers import Denoised, FixedSigma, build_unet
+from smoothcert.models.denoisers import Denoised, FixedSigma, build_unet, load_denoiser
+from smoothcert.models.denoisers.openai import Attention
 
 NORMALIZE = Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
 
@@ -122,10 +124,20 @@ def depth_to_space_add_relu(x, added, block):
     return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
 
 
+def group_norm(x, shift, groups, weight, bias, epsilon, activates):
+    exact = [None if part is None else part.float() for part in (x, shift, weight, bias)]
+    x_exact, shift, weight, bias = exact
+    if shift is not None:
+        x_exact = x_exact + shift.view(-1, 1, 1)
+    normal = F.group_norm(x_exact, groups, weight, bias, epsilon)
+    return (F.silu(normal) if activates else normal).to(x.dtype)
+
+
 REFERENCES = {
     layers.space_to_depth: space_to_depth,
     layers.max_pool: max_pool,
     layers.add_layer_norm: add_layer_norm,
+    layers.group_norm: group_norm,
     layers.depth_to_space_add_relu: depth_to_space_add_relu,
 }
 """The operations of our kernels, and the same by operations of torch, which also run on a CPU."""
@@ -175,6 +187,69 @@ def test_a_transformer_normalises_what_it_adds():
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
     assert counts[layers.add_layer_norm] == 3
     assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
+
+
+def test_a_diffusion_network_normalises_groups_with_all_that_stands_around(tmp_path):
+    file = tmp_path / "unet.pt"
+    torch.save(random_weights(SHAPES["tiny"]), file)
+    module = load_denoiser(f"openai:{file}").at(0.5).eval()
+    traced, counts = fused(module, (3, 32, 32))
+    x = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    norms = sum(isinstance(part, nn.GroupNorm) for part in module.modules())
+    assert counts[layers.group_norm] == norms
+    assert counts[F.silu] == counts[torch.mul] == 0
+    assert counts[F.linear] == 2 * sum(isinstance(part, Attention) for part in module.modules())
+    biases = [
+        node.args[2] for node in traced.graph.find_nodes(op="call_function", target=torch.conv2d)
+    ]
+    assert sum(bias is None for bias in biases) >= norms / 2
+
+
+class Grouped(nn.Module):
+    """A convolution and a group normalisation, followed by `then`."""
+
+    def __init__(self, then, *, groups=4, channels=16):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, channels, 3, padding=1)
+        self.normal = nn.GroupNorm(groups, channels)
+        self.factor = nn.Parameter(torch.rand(channels, 1, 1) + 0.5)
+        self.then = then
+
+    def forward(self, x):
+        y = self.convolution(x)
+        return self.then(self, y, self.normal(y))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda m, y, z: z,
+        lambda m, y, z: z + y,
+        lambda m, y, z: F.silu(m.factor * z),
+        lambda m, y, z: F.silu(z + m.factor),
+        lambda m, y, z: m.factor * z + F.silu(z),
+        lambda m, y, z: F.silu(z * m.factor + m.factor) * y,
+        lambda m, y, z: F.silu(z * m.factor[0, 0, 0]),
+        lambda m, y, z: F.silu(z * z.mean((2, 3), keepdim=True)),
+    ],
+)
+def test_what_stands_around_a_group_normalisation_keeps_its_meaning(then):
+    module = Grouped(then).eval().requires_grad_(False)
+    traced, counts = fused(module, (3, 8, 8))
+    x = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    assert counts[layers.group_norm] == 1
+
+
+@pytest.mark.parametrize("normal", [nn.GroupNorm(3, 12), nn.GroupNorm(4, 16, affine=False)])
+def test_group_normalisations_of_other_kinds_stay_as_they_are(normal):
+    module = nn.Sequential(nn.Conv2d(3, normal.num_channels, 3), normal, nn.SiLU())
+    module.eval().requires_grad_(False)
+    traced, counts = fused(module, (3, 8, 8))
+    x = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    assert counts[layers.group_norm] == 0
 
 
 @pytest.mark.parametrize(
@@ -338,6 +413,15 @@ def check_kernels(dtype, device):
     _, normal = layers.add_layer_norm(rows, None, weight, bias, 1e-6)
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
     torch.testing.assert_close(normal.float(), expected, rtol=1e-2, atol=1e-2)
+    for channels, groups in ((128, 32), (96, 32), (48, 1), (64, 16), (40, 5), (8, 8), (384, 32)):
+        x = images(3, channels, 9, 7, dtype=dtype, device=device)
+        shift, weight, bias = images(3, channels, 1, 1, dtype=dtype, device=device)[:, :, 0, 0]
+        shift = 100 * shift  # the variance must not suffer from the mean
+        compare(layers.group_norm, (x, None, groups, weight, bias, 1e-5, False), dtype)
+        compare(layers.group_norm, (x, None, groups, weight, bias, 1e-5, True), dtype)
+        compare(layers.group_norm, (x, shift, groups, weight, bias, 1e-6, True), dtype)
+    assert layers.can_normalise_groups(2048, 32)
+    assert not layers.can_normalise_groups(36, 4)
     cells = images(3, 64, 5, 4, dtype=dtype, device=device)
     added = images(3, 16, 10, 8, dtype=dtype, device=device)
     compare(layers.depth_to_space_add_relu, (cells, added, 2), dtype)

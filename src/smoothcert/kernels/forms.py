@@ -2,7 +2,8 @@
 
 The same layer can be written in many ways: `nn.ReLU()`, `F.relu(x)`, `x.relu_()`. After this pass,
 there are only `torch.conv2d`, `torch.conv_transpose2d`, `torch.batch_norm`, `torch.relu`,
-`torch.add`, `torch.max_pool2d`, `torch.nn.functional.linear` and `torch.nn.functional.layer_norm`.
+`torch.add`, `torch.mul`, `torch.max_pool2d`, and `linear`, `layer_norm`, `group_norm` and `silu` of
+`torch.nn.functional`.
 """
 
 from __future__ import annotations
@@ -46,12 +47,22 @@ def _relu(x: object, inplace: bool = False) -> _Call:
     return torch.relu, (x,)
 
 
+def _silu(x: object, inplace: bool = False) -> _Call:
+    return F.silu, (x,)
+
+
 def _add(x: object, y: object, *, alpha: float = 1) -> _Call | None:
     if alpha != 1:
         return None
-    are_tensors = all(isinstance(value, fx.Node) and "tensor" in value.meta for value in (x, y))
-    add = torch.add if are_tensors else operator.add
-    return add, (x, y)
+    return torch.add if _are_tensors(x, y) else operator.add, (x, y)
+
+
+def _mul(x: object, y: object) -> _Call:
+    return torch.mul if _are_tensors(x, y) else operator.mul, (x, y)
+
+
+def _are_tensors(*values: object) -> bool:
+    return all(isinstance(value, fx.Node) and "tensor" in value.meta for value in values)
 
 
 def _conv2d(
@@ -128,6 +139,17 @@ def _layer_norm(
     return F.layer_norm, (x, tuple(shape), weight, bias, eps)
 
 
+def _group_norm(
+    x: object,
+    groups: object,
+    weight: object = None,
+    bias: object = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> _Call:
+    return F.group_norm, (x, groups, weight, bias, eps)
+
+
 def _view(x: object, *shape: object, **kwargs: object) -> _Call | None:
     """A fused operation may store its result in another order, of which there is no view."""
     if kwargs or any(isinstance(length, torch.dtype) for length in shape):
@@ -145,13 +167,16 @@ _aten = torch.ops.aten
 
 _FORMS: dict[Any, Callable[..., _Call | None]] = {
     **dict.fromkeys((torch.relu, F.relu, "relu", _aten.relu.default), _relu),
+    **dict.fromkeys((F.silu, _aten.silu.default), _silu),
     **dict.fromkeys((operator.add, torch.add, "add", _aten.add.Tensor), _add),
+    **dict.fromkeys((operator.mul, torch.mul, "mul", _aten.mul.Tensor), _mul),
     **dict.fromkeys((torch.conv2d, F.conv2d, _aten.conv2d.default), _conv2d),
     torch.conv_transpose2d: _conv_transpose2d,
     **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), _batch_norm),
     **dict.fromkeys((F.linear, _aten.linear.default), _linear),
     **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), _max_pool),
     **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), _layer_norm),
+    **dict.fromkeys((F.group_norm, torch.group_norm, _aten.group_norm.default), _group_norm),
     **dict.fromkeys(("view", _aten.view.default), _view),
 }
 """Functions and methods, and what writes each of them in its one form."""
@@ -161,9 +186,12 @@ _WRITTEN: set[Any] = {
     torch.batch_norm,
     torch.relu,
     torch.add,
+    torch.mul,
     torch.max_pool2d,
     F.linear,
     F.layer_norm,
+    F.group_norm,
+    F.silu,
 }
 """The operations that other modules look for."""
 

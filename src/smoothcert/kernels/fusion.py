@@ -67,6 +67,7 @@ class Fusion:
             (torch.conv2d, self._as_matrix_product),
             (torch.max_pool2d, self._pool),
             (F.layer_norm, self._normalise),
+            (F.group_norm, self._normalise_groups),
         ):
             for node in list(self.module.graph.find_nodes(op="call_function", target=target)):
                 if node.users:
@@ -241,6 +242,47 @@ class Fusion:
         if adds:
             x.replace_all_uses_with(total)
 
+    def _normalise_groups(self, node: fx.Node) -> None:
+        """Fuse a group normalisation with the bias before it, and with a factor and an offset of
+        each channel and SiLU after it.
+        """
+        x, groups, weight_node, bias_node, epsilon = _arguments(node)
+        weight = constant(self.module, weight_node)
+        bias = constant(self.module, bias_node)
+        shape = self.shapes[node][0]
+        fits = len(shape) == 4 and layers.can_normalise_groups(shape[1], groups)
+        if weight is None or bias is None or not fits:
+            return
+        last = node
+        if found := self._only_use(last, torch.mul):
+            last, factor = found
+            weight, bias = weight * factor, bias * factor
+        if found := self._only_use(last, torch.add):
+            last, offset = found
+            bias = bias + offset
+        activation = _only_user(last, F.silu)
+        shift = None
+        if x.target is torch.conv2d and len(x.users) == 1:
+            shift = x.args[2]  # torch adds the bias of a convolution in a second, slow pass
+            x.args = (*x.args[:2], None, *x.args[3:])
+        held = [hold(self.module, node, tensor) for tensor in (weight, bias)]
+        arguments = (x, shift, groups, *held, epsilon, activation is not None)
+        self._replace(activation or last, layers.group_norm, arguments)
+
+    def _only_use(self, node: fx.Node, target: Callable[..., Any]) -> tuple[fx.Node, Tensor] | None:
+        """The only use of images, if it is this operation with a constant for each channel, and the
+        constants.
+        """
+        user = _only_user(node, target)
+        if user is None:
+            return None
+        shape = self.shapes[node][0]
+        for argument in user.all_input_nodes:
+            value = constant(self.module, argument)
+            if value is not None and value.shape in ((1, shape[1], 1, 1), (shape[1], 1, 1)):
+                return user, value.flatten()
+        return None
+
     def _adds_equal_shapes(self, node: fx.Node) -> bool:
         """Whether a node is the sum of tensors of one shape."""
         if node.target is not torch.add:
@@ -253,6 +295,12 @@ def pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = x.permute(0, 2, 3, 1)
     product = F.linear(rows.reshape(-1, x.shape[1]), weight, bias)
     return product.view(*rows.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def _only_user(node: fx.Node, target: Callable[..., Any]) -> fx.Node | None:
+    """The node that alone uses this one, if it is this operation."""
+    users = list(node.users)
+    return users[0] if len(users) == 1 and users[0].target is target else None
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:

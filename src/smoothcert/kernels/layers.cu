@@ -140,6 +140,97 @@ extern "C" __global__ void add_layer_norm(const Arguments a) {
 
 #endif
 
+#ifdef GROUP_NORM
+
+// The group normalisation of x + y, where y has a number for each channel (if SHIFTS), and then SiLU (if ACTIVATES). A block
+// has SLICE channels of an image, which are whole groups. It reads them twice, the second time from the cache.
+extern __shared__ __align__(16) char memory[];
+
+extern "C" __global__ void group_norm(const Arguments a) {
+  constexpr int VECTORS = SLICE / VECTOR, ROWS = THREADS / VECTORS, SLICES = CHANNELS / SLICE;
+  float (*sums)[SLICE] = (float(*)[SLICE])memory;
+  float (*squares)[SLICE] = sums + ROWS;
+  float* means = (float*)(squares + ROWS);
+  float* factors = means + SLICE;
+
+  const int vector = threadIdx.x % VECTORS, row = threadIdx.x / VECTORS;  // some threads have no row
+  const int slice = blockIdx.x % SLICES * VECTORS;
+  const u64 image = (u64)(blockIdx.x / SLICES) * PIXELS * (CHANNELS / VECTOR) + slice;
+  float shift[VECTOR] = {};
+  if (SHIFTS) unpack(shift, load(a.y, slice + vector));
+
+  // Sums of differences to the first number of each group, which is about as large as its mean.
+  float pivot[VECTOR], sum[VECTOR] = {}, square[VECTOR] = {};
+  #pragma unroll
+  for (int i = 0; i < VECTOR; i++) {
+    const int first = (vector * VECTOR + i) / GROUP * GROUP;
+    pivot[i] = to_float(a.x[image * VECTOR + first]);
+    if (SHIFTS) pivot[i] += to_float(a.y[slice * VECTOR + first]);
+  }
+  for (int pixel = row; row < ROWS && pixel < PIXELS; pixel += ROWS) {
+    float values[VECTOR];
+    unpack(values, load(a.x, image + (u64)pixel * (CHANNELS / VECTOR) + vector));
+    #pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+      const float difference = values[i] + shift[i] - pivot[i];
+      sum[i] += difference;
+      square[i] += difference * difference;
+    }
+  }
+  #pragma unroll
+  for (int i = 0; i < VECTOR; i++) {
+    if (row >= ROWS) break;
+    sums[row][vector * VECTOR + i] = sum[i];
+    squares[row][vector * VECTOR + i] = square[i];
+  }
+  __syncthreads();
+  for (int rows = ROWS; rows > 1;) {
+    const int half = (rows + 1) / 2;
+    #pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+      if (row + half >= rows) break;
+      sums[row][vector * VECTOR + i] += sums[row + half][vector * VECTOR + i];
+      squares[row][vector * VECTOR + i] += squares[row + half][vector * VECTOR + i];
+    }
+    rows = half;
+    __syncthreads();
+  }
+  for (int group = threadIdx.x; group < SLICE / GROUP; group += THREADS) {
+    float total = 0, total_square = 0;
+    for (int i = 0; i < GROUP; i++) {
+      total += sums[0][group * GROUP + i];
+      total_square += squares[0][group * GROUP + i];
+    }
+    const float mean = total / (GROUP * PIXELS), variance = total_square / (GROUP * PIXELS) - mean * mean;
+    means[group] = mean;
+    factors[group] = 1.f / sqrtf((variance < 0 ? 0 : variance) + a.epsilon);
+  }
+  __syncthreads();
+
+  float weight[VECTOR], bias[VECTOR];
+  unpack(weight, load(a.weight, slice + vector));
+  unpack(bias, load(a.bias, slice + vector));
+  #pragma unroll
+  for (int i = 0; i < VECTOR; i++) {
+    const int group = (vector * VECTOR + i) / GROUP;
+    pivot[i] += means[group] - shift[i];
+    weight[i] *= factors[group];
+  }
+  for (int pixel = row; row < ROWS && pixel < PIXELS; pixel += ROWS) {
+    const u64 at = image + (u64)pixel * (CHANNELS / VECTOR) + vector;
+    float values[VECTOR];
+    unpack(values, load(a.x, at));
+    #pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+      values[i] = (values[i] - pivot[i]) * weight[i] + bias[i];
+      if (ACTIVATES) values[i] /= 1.f + expf(-values[i]);
+    }
+    ((uint4*)a.out)[at] = packed(values);
+  }
+}
+
+#endif
+
 #ifdef DEPTH_TO_SPACE
 
 // relu(shortcut + x), where the channels of a pixel of x are the cells of BLOCK x BLOCK pixels. x has the shape

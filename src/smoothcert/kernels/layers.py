@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from math import lcm
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ _THREADS = 256
 """Threads per block."""
 _WARP = 32
 """Threads per warp."""
+_FEWEST_CHANNELS = 32
+"""Channels of a pixel that a block reads at least: 64 bytes."""
+_FLOAT_BYTES = 4
 
 
 class _Arguments(ctypes.Structure):
@@ -35,7 +39,12 @@ class _Arguments(ctypes.Structure):
 
 
 def _launch(
-    name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any
+    name: str,
+    like: Tensor,
+    threads: int,
+    constants: dict[str, Any],
+    shared_memory: int = 0,
+    **arguments: Any,
 ) -> None:
     """Run a kernel of layers.cu with this many threads.
 
@@ -44,6 +53,7 @@ def _launch(
         like: A tensor with the device and the number format of all others.
         threads: How many threads.
         constants: Constants of the source, by name.
+        shared_memory: Bytes of a block.
         **arguments: The members of `_Arguments`. The default of `count` is the number of threads.
     """
     arguments.setdefault("count", threads)
@@ -61,13 +71,16 @@ def _launch(
         "THREADS": _THREADS,
         "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16),
     }
-    kernel = _kernel(name, tuple(defines(**common, **constants)), like.device)
+    options = tuple(defines(**common, **constants))
+    kernel = _kernel(name, options, like.device, shared_memory)
     kernel.launch(-(-threads // _THREADS), _THREADS, _Arguments(**pointers))
 
 
 @lru_cache(maxsize=256)
-def _kernel(name: str, options: tuple[str, ...], device: torch.device) -> Kernel:
-    return Kernel(read_source("layers"), name, options, device)
+def _kernel(
+    name: str, options: tuple[str, ...], device: torch.device, shared_memory: int
+) -> Kernel:
+    return Kernel(read_source("layers"), name, options, device, shared_memory)
 
 
 def _literals(values: list[float]) -> str:
@@ -165,6 +178,68 @@ def add_layer_norm(
         count=rows,
     )
     return total, out
+
+
+def can_normalise_groups(channels: int, groups: int) -> bool:
+    """Whether `group_norm` takes images with so many channels."""
+    whole = channels % VECTOR == 0 and channels % groups == 0
+    return whole and _block_channels(channels, groups) <= VECTOR * _THREADS
+
+
+def _block_channels(channels: int, groups: int) -> int:
+    """How many channels a block normalises: whole groups, and enough to read memory in one go."""
+    step = lcm(VECTOR, channels // groups)
+    sizes = range(step, channels, step)
+    return next((n for n in sizes if n >= _FEWEST_CHANNELS and channels % n == 0), channels)
+
+
+def group_norm(
+    x: Tensor,
+    shift: Tensor | None,
+    groups: int,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float,
+    activates: bool,
+) -> Tensor:
+    """The group normalisation of images, whose channels are shifted before it, and SiLU after it.
+
+    Args:
+        x: The images.
+        shift: What each channel gets before; None for nothing.
+        groups: The number of groups.
+        weight: The factor of each channel.
+        bias: What each channel gets after.
+        epsilon: What the variance gets.
+        activates: Whether SiLU follows.
+    """
+    x = _aligned(x, torch.channels_last)
+    out = torch.empty_like(x)
+    rows, channels, height, width = x.shape
+    block_channels = _block_channels(channels, groups)
+    constants = {
+        "CHANNELS": channels,
+        "PIXELS": height * width,
+        "GROUP": channels // groups,
+        "SLICE": block_channels,
+        "SHIFTS": int(shift is not None),
+        "ACTIVATES": int(activates),
+    }
+    sums = _THREADS // (block_channels // VECTOR) + 1  # rows of sums, and one of results
+    _launch(
+        "group_norm",
+        x,
+        rows * (channels // block_channels) * _THREADS,
+        constants,
+        2 * sums * block_channels * _FLOAT_BYTES,
+        x=x,
+        y=None if shift is None else _aligned(shift),
+        weight=_aligned(weight),
+        bias=_aligned(bias),
+        out=out,
+        epsilon=epsilon,
+    )
+    return out
 
 
 def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:

@@ -33,6 +33,7 @@ def trace(module: nn.Module, shape: Shape) -> fx.GraphModule:
                 raise Untraceable("the module takes several inputs")
             write_out_of_place(traced, _example(module, shape))
             write_in_one_form(traced)
+            _fold_constants(traced)
             _fold_batch_norms(traced)
             traced.graph.eliminate_dead_code()
             traced.delete_all_unused_submodules()
@@ -124,7 +125,14 @@ def _layer(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]
         mean = m.running_mean
         settings = (m.weight, m.bias, mean, m.running_var, mean is None, 0.0, m.eps, True)
         return lambda x: torch.batch_norm(x, *settings)
-    is_plain = kind in (nn.ConvTranspose2d, nn.Linear, nn.LayerNorm, nn.ReLU)
+    is_plain = kind in (
+        nn.ConvTranspose2d,
+        nn.Linear,
+        nn.LayerNorm,
+        nn.GroupNorm,
+        nn.ReLU,
+        nn.SiLU,
+    )
     if kind is nn.Conv2d:
         is_plain = m.padding_mode == "zeros" and not isinstance(m.padding, str)
     elif kind is nn.MaxPool2d:
@@ -159,6 +167,23 @@ def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
         if not node.users:
             exported.graph.erase_node(node)
     return exported
+
+
+def _fold_constants(traced: fx.GraphModule) -> None:
+    """Compute once what does not depend on the input, such as the encoding of a timestep."""
+    values: dict[fx.Node, Any] = {}
+    interpreter = fx.Interpreter(traced)
+    interpreter.env = values
+    for node in list(traced.graph.nodes):
+        sources = node.all_input_nodes
+        if node.op == "get_attr":
+            values[node] = constant(traced, node)
+        elif sources and values.keys() >= set(sources) and node.op.startswith("call"):
+            values[node] = interpreter.run_node(node)
+    for node, value in values.items():
+        is_used = any(user not in values for user in node.users)
+        if is_used and node.op != "get_attr" and isinstance(value, Tensor):
+            node.replace_all_uses_with(hold(traced, node, value))
 
 
 def _fold_batch_norms(traced: fx.GraphModule) -> None:

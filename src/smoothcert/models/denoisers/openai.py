@@ -158,7 +158,7 @@ class OpenAIUNet(nn.Module):
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         """Estimates of the noise, and of its variance where that was learned."""
         waves = _waves(timestep.float() * self.scale, self.channels)
-        embedding = self.time_embed(waves.to(x.dtype))
+        embedding = self.time_embed(waves.to(next(self.time_embed.parameters()).dtype))
         skipped = []
         for block in self.input_blocks:
             x = _apply(block, x, embedding)
@@ -257,15 +257,18 @@ class Attention(nn.Module):
         self.proj_out = nn.Conv1d(channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output for images."""
-        batch, channels, height, width = x.shape
-        pixels = x.reshape(batch, channels, height * width)
-        heads = self.qkv(self.norm(pixels)).reshape(batch, self.heads, -1, height * width)
-        query, key, value = heads.transpose(2, 3).chunk(3, dim=-1)
+        """The output for images. Pixels are rows here, as images with channels last store them."""
+        pixels = self.norm(x).flatten(2).transpose(1, 2)
+        heads = torch.unflatten(_linear(self.qkv, pixels), 2, (self.heads, -1)).transpose(1, 2)
+        query, key, value = heads.chunk(3, dim=-1)
         mixed = functional.scaled_dot_product_attention(query, key, value)
-        mixed = mixed.transpose(2, 3).reshape(batch, channels, height * width)
-        output: Tensor = pixels + self.proj_out(mixed)
-        return output.reshape(x.shape)
+        change = _linear(self.proj_out, mixed.transpose(1, 2).flatten(2)).transpose(1, 2)
+        return x + torch.unflatten(change, 2, x.shape[2:])
+
+
+def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
+    """A convolution of edge 1 as what it is."""
+    return functional.linear(rows, layer.weight.squeeze(2), layer.bias)
 
 
 class Downsample(nn.Module):
