@@ -68,6 +68,7 @@ class Fusion:
             (torch.max_pool2d, self._pool),
             (F.layer_norm, self._normalise),
             (F.group_norm, self._normalise_groups),
+            (torch.add, self._add_biases),
         ):
             for node in list(self.module.graph.find_nodes(op="call_function", target=target)):
                 if node.users:
@@ -261,13 +262,36 @@ class Fusion:
             last, offset = found
             bias = bias + offset
         activation = _only_user(last, F.silu)
-        shift = None
-        if x.target is torch.conv2d and len(x.users) == 1:
-            shift = x.args[2]  # torch adds the bias of a convolution in a second, slow pass
-            x.args = (*x.args[:2], None, *x.args[3:])
+        shift = self._taken_bias(x)
+        held_shift = None if shift is None else hold(self.module, node, shift)
         held = [hold(self.module, node, tensor) for tensor in (weight, bias)]
-        arguments = (x, shift, groups, *held, epsilon, activation is not None)
+        arguments = (x, held_shift, groups, *held, epsilon, activation is not None)
         self._replace(activation or last, layers.group_norm, arguments)
+
+    def _add_biases(self, addition: fx.Node) -> None:
+        """Add images and the biases of the convolutions that they come from, in one pass."""
+        nodes = addition.all_input_nodes
+        shape = self.shapes[nodes[0]][0]
+        if len(nodes) != 2 or len(shape) != 4 or shape[1] % VECTOR:
+            return
+        if not self._adds_equal_shapes(addition):
+            return
+        biases = [bias for node in nodes if (bias := self._taken_bias(node)) is not None]
+        if biases:
+            held = hold(self.module, addition, torch.stack(biases).sum(0))
+            self._replace(addition, layers.add_bias, (*nodes, held))
+
+    def _taken_bias(self, node: fx.Node) -> Tensor | None:
+        """The bias of a convolution with one user, which loses it.
+
+        torch adds it in a second, slow pass.
+        """
+        if node.target is not torch.conv2d or len(node.users) > 1:
+            return None
+        bias = constant(self.module, node.args[2])
+        if bias is not None:
+            node.args = (*node.args[:2], None, *node.args[3:])
+        return bias
 
     def _only_use(self, node: fx.Node, target: Callable[..., Any]) -> tuple[fx.Node, Tensor] | None:
         """The only use of images, if it is this operation with a constant for each channel, and the

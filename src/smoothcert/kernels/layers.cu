@@ -231,6 +231,23 @@ extern "C" __global__ void group_norm(const Arguments a) {
 
 #endif
 
+#ifdef ADD_BIAS
+
+// x + y, and the bias of each channel. `count` is the number of vectors of the result.
+extern "C" __global__ void add_bias(const Arguments a) {
+  const u64 index = global_thread();
+  if (index >= a.count) return;
+  float values[VECTOR], added[VECTOR], bias[VECTOR];
+  unpack(values, load(a.x, index));
+  unpack(added, load(a.y, index));
+  unpack(bias, load(a.bias, index % (CHANNELS / VECTOR)));
+  #pragma unroll
+  for (int i = 0; i < VECTOR; i++) values[i] += added[i] + bias[i];
+  ((uint4*)a.out)[index] = packed(values);
+}
+
+#endif
+
 #ifdef DEPTH_TO_SPACE
 
 // relu(shortcut + x), where the channels of a pixel of x are the cells of BLOCK x BLOCK pixels. x has the shape

@@ -242,6 +242,16 @@ def group_norm(
     return out
 
 
+def add_bias(x: Tensor, y: Tensor, bias: Tensor) -> Tensor:
+    """The sum of images and of a bias for each channel."""
+    x = _aligned(x, torch.channels_last)
+    y = _aligned(y, torch.channels_last)
+    out = torch.empty_like(x)
+    constants = {"CHANNELS": len(bias)}
+    _launch("add_bias", x, x.numel() // VECTOR, constants, x=x, y=y, bias=_aligned(bias), out=out)
+    return out
+
+
 def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
     """The inverse of `space_to_depth`, followed by an addition and a ReLU."""
     x = _aligned(x, torch.channels_last)
