@@ -229,6 +229,10 @@ _SMALL_TENSOR = 2**20
 """Numbers. Copying many small tensors from a GPU one by one takes longer than their content."""
 
 
+_OFTEN_EMPTY = {name for name, value in vars(nn.Module()).items() if isinstance(value, dict | set)}
+"""Attributes of every module that hold hooks and parts, if there are any."""
+
+
 class _Snapshot(pickle.Pickler):
     """Writes down everything that a deep copy of an object would copy.
 
@@ -276,7 +280,8 @@ class _Snapshot(pickle.Pickler):
             return type, (attributes,), dict(value.named_children())
         if isinstance(value, nn.Module):
             attributes = value.__getstate__()  # type: ignore[no-untyped-call]
-            return type, (type(value), type(value).forward), attributes
+            used = {n: x for n, x in attributes.items() if n not in _OFTEN_EMPTY or x}
+            return type, (type(value), type(value).forward), used
         return NotImplemented
 
 
