@@ -254,19 +254,33 @@ class Fusion:
         fits = len(shape) == 4 and layers.can_normalise_groups(shape[1], groups)
         if weight is None or bias is None or not fits:
             return
-        last = node
-        if found := self._only_use(last, torch.mul):
-            last, factor = found
-            weight, bias = weight * factor, bias * factor
-        if found := self._only_use(last, torch.add):
-            last, offset = found
-            bias = bias + offset
+        last, weight, bias = self._with_next(node, torch.mul, weight, bias)
+        last, weight, bias = self._with_next(last, torch.add, weight, bias)
         activation = _only_user(last, F.silu)
         shift = self._taken_bias(x)
         held_shift = None if shift is None else hold(self.module, node, shift)
         held = [hold(self.module, node, tensor) for tensor in (weight, bias)]
         arguments = (x, held_shift, groups, *held, epsilon, activation is not None)
         self._replace(activation or last, layers.group_norm, arguments)
+
+    def _with_next(
+        self, node: fx.Node, target: Callable[..., Any], weight: Tensor, bias: Tensor
+    ) -> tuple[fx.Node, Tensor, Tensor]:
+        """Weight and bias of each channel that include the only use of a node, and that node, if it
+        is a product or a sum with a constant for each channel.
+        """
+        user = _only_user(node, target)
+        if user is None:
+            return node, weight, bias
+        channels = self.shapes[node][0][1]
+        for argument in user.all_input_nodes:
+            value = constant(self.module, argument)
+            if value is not None and value.shape in ((1, channels, 1, 1), (channels, 1, 1)):
+                value = value.flatten()
+                if target is torch.mul:
+                    return user, weight * value, bias * value
+                return user, weight, bias + value
+        return node, weight, bias
 
     def _add_biases(self, addition: fx.Node) -> None:
         """Add images and the biases of the convolutions that they come from, in one pass."""
@@ -276,7 +290,8 @@ class Fusion:
             return
         if not self._adds_equal_shapes(addition):
             return
-        biases = [bias for node in nodes if (bias := self._taken_bias(node)) is not None]
+        taken = [self._taken_bias(node) for node in nodes]
+        biases = [bias for bias in taken if bias is not None]
         if biases:
             held = hold(self.module, addition, torch.stack(biases).sum(0))
             self._replace(addition, layers.add_bias, (*nodes, held))
@@ -292,20 +307,6 @@ class Fusion:
         if bias is not None:
             node.args = (*node.args[:2], None, *node.args[3:])
         return bias
-
-    def _only_use(self, node: fx.Node, target: Callable[..., Any]) -> tuple[fx.Node, Tensor] | None:
-        """The only use of images, if it is this operation with a constant for each channel, and the
-        constants.
-        """
-        user = _only_user(node, target)
-        if user is None:
-            return None
-        shape = self.shapes[node][0]
-        for argument in user.all_input_nodes:
-            value = constant(self.module, argument)
-            if value is not None and value.shape in ((1, shape[1], 1, 1), (shape[1], 1, 1)):
-                return user, value.flatten()
-        return None
 
     def _adds_equal_shapes(self, node: fx.Node) -> bool:
         """Whether a node is the sum of tensors of one shape."""

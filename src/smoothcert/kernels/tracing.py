@@ -175,15 +175,20 @@ def _fold_constants(traced: fx.GraphModule) -> None:
     interpreter = fx.Interpreter(traced)
     interpreter.env = values
     for node in list(traced.graph.nodes):
-        sources = node.all_input_nodes
         if node.op == "get_attr":
             values[node] = constant(traced, node)
-        elif sources and values.keys() >= set(sources) and node.op.startswith("call"):
+        elif _is_of(node, values):
             values[node] = interpreter.run_node(node)
     for node, value in values.items():
         is_used = any(user not in values for user in node.users)
         if is_used and node.op != "get_attr" and isinstance(value, Tensor):
             node.replace_all_uses_with(hold(traced, node, value))
+
+
+def _is_of(node: fx.Node, values: dict[fx.Node, Any]) -> bool:
+    """Whether a node computes something of these values and of nothing else."""
+    sources = set(node.all_input_nodes)
+    return node.op.startswith("call") and bool(sources) and sources <= values.keys()
 
 
 def _fold_batch_norms(traced: fx.GraphModule) -> None:

@@ -18,7 +18,7 @@ from smoothcert.plans import Cell
 from smoothcert.sampling.sampler import VoteCounter
 from smoothcert.transformations.margins import NUMBERS_PER_VALUE, cover
 
-_MOST_NUMBERS = {"cuda": 2**27, "cpu": 2**22}
+_MOST_NUMBERS = {"cuda": 2**26, "cpu": 2**22}
 """In the largest array: more inputs are treated in several parts. On a host they fit into a cache."""
 _STEPS = 2.0**24
 """Margins are rounded up to multiples of 1 / _STEPS, so that they do not depend on the batch."""
