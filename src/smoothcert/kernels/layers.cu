@@ -148,6 +148,7 @@ extern __shared__ __align__(16) char memory[];
 
 extern "C" __global__ void group_norm(const Arguments a) {
   constexpr int VECTORS = SLICE / VECTOR, ROWS = THREADS / VECTORS, SLICES = CHANNELS / SLICE;
+  constexpr bool EVEN = THREADS % VECTORS == 0 && PIXELS % ROWS == 0;  // without it, loads wait for one another
   float (*sums)[SLICE] = (float(*)[SLICE])memory;
   float (*squares)[SLICE] = sums + ROWS;
   float* means = (float*)(squares + ROWS);
@@ -167,7 +168,10 @@ extern "C" __global__ void group_norm(const Arguments a) {
     pivot[i] = to_float(a.x[image * VECTOR + first]);
     if (SHIFTS) pivot[i] += to_float(a.y[slice * VECTOR + first]);
   }
-  for (int pixel = row; row < ROWS && pixel < PIXELS; pixel += ROWS) {
+  #pragma unroll 4
+  for (int first = 0; first < PIXELS; first += ROWS) {
+    const int pixel = first + row;
+    if (!EVEN && (row >= ROWS || pixel >= PIXELS)) break;
     float values[VECTOR];
     unpack(values, load(a.x, image + (u64)pixel * (CHANNELS / VECTOR) + vector));
     #pragma unroll
@@ -216,14 +220,17 @@ extern "C" __global__ void group_norm(const Arguments a) {
     pivot[i] += means[group] - shift[i];
     weight[i] *= factors[group];
   }
-  for (int pixel = row; row < ROWS && pixel < PIXELS; pixel += ROWS) {
+  #pragma unroll 4
+  for (int first = 0; first < PIXELS; first += ROWS) {
+    const int pixel = first + row;
+    if (!EVEN && (row >= ROWS || pixel >= PIXELS)) break;
     const u64 at = image + (u64)pixel * (CHANNELS / VECTOR) + vector;
     float values[VECTOR];
     unpack(values, load(a.x, at));
     #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
       values[i] = (values[i] - pivot[i]) * weight[i] + bias[i];
-      if (ACTIVATES) values[i] /= 1.f + expf(-values[i]);
+      if (ACTIVATES) values[i] = __fdividef(values[i], 1.f + __expf(-values[i]));
     }
     ((uint4*)a.out)[at] = packed(values);
   }

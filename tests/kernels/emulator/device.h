@@ -72,6 +72,9 @@ static int __float_as_int(float f) { return (int)__float_as_uint(f); }
 static float __int_as_float(int bits) { return __uint_as_float((u32)bits); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
+static float __fdividef(float a, float b) { return a / b; }
+static float fast_exp(float x) { return expf(x); }
+#define __expf fast_exp  // the C library has a function with this name
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static int __float2int_rn(float x) { return (int)lrintf(x); }
 static u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
