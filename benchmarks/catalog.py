@@ -101,7 +101,13 @@ EXPERIMENTS = [
         )
         for sigma, radii in BOARD_RADII.items()
     ),
-    Experiment("cifar10-models", "cifar10.models", 0.1, "weights", {"folder": "{weights}"}),
+    Experiment(
+        "cifar10-models",
+        "cifar10.models",
+        0.1,
+        "weights",
+        {"folder": "{weights}", "names": CIFAR10_MODELS},
+    ),
     *(
         Experiment(
             f"cifar10-{method}-{sigma:.2f}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,11 @@ SIZES = [*range(4_000, 40_000, 2_000), *range(40_000, CEILING + 1, 4_000)]
 KINDS = {"AD": "absolute", "RD": "relative"}
 
 
-def models(inputs: Inputs, *, folder: str) -> dict[str, Any]:
-    """How models were trained, as their files say."""
+def models(inputs: Inputs, *, folder: str, names: Sequence[str] = ("*",)) -> dict[str, Any]:
+    """How the models with these names or patterns were trained, as their files say."""
+    place = Path(folder.format(**vars(inputs)))
     rows = []
-    for path in sorted(Path(folder.format(**vars(inputs))).glob("*.safetensors")):
+    for path in sorted(path for name in names for path in place.glob(f"{name}.safetensors")):
         with safe_open(path, "numpy") as file:
             about = file.metadata()
         row = {"model": path.stem, "method": about["method"], "sigma": float(about["sigma"])}
