@@ -248,6 +248,25 @@ def test_what_stands_around_a_group_normalisation_keeps_its_meaning(then):
     assert counts[layers.group_norm] == 1
 
 
+def test_a_group_normalisation_with_computed_groups_stays_as_it_is():
+    def then(module, y, z):
+        return F.group_norm(y, y.shape[1] // 4, module.normal.weight, module.normal.bias)
+
+    module = Grouped(then).eval().requires_grad_(False)
+    traced, counts = fused(module, (3, 8, 8))
+    x = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    assert counts[layers.group_norm] == 0
+
+
+def test_sums_of_two_number_formats_stay_as_they_are():
+    module = Followed(lambda x, y: y + x.double()).eval().requires_grad_(False)
+    traced, counts = fused(module, (16, 8, 8))
+    x = torch.rand(2, 16, 8, 8)
+    assert traced(x).dtype == torch.float64
+    assert counts[layers.add_bias] == 0
+
+
 @pytest.mark.parametrize("normal", [nn.GroupNorm(3, 12), nn.GroupNorm(4, 16, affine=False)])
 def test_group_normalisations_of_other_kinds_stay_as_they_are(normal):
     module = nn.Sequential(nn.Conv2d(3, normal.num_channels, 3), normal, nn.SiLU())

@@ -210,6 +210,46 @@ class RunsAnotherThread(nn.Module):
         return self.linear(x)
 
 
+class WithWeights(nn.Module):
+    """A linear layer, followed by `then`, a function of its weight and its output."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.then = then
+
+    def forward(self, x):
+        return self.then(self.linear.weight, self.linear(x.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda w, y: F.linear(y, w + 1) * F.silu(w[0]),
+        lambda w, y: F.linear(y.float(), w.float()),
+        lambda w, y: y + torch.diag(w),
+    ],
+    ids=["folded", "float32", "other operation"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_depends_on_weights_alone_keeps_its_meaning_in_every_format(then, dtype):
+    module = WithWeights(then).eval().requires_grad_(False)
+    traced = trace(module, (6,)).to(dtype)
+    x = torch.rand(3, 6).to(dtype)
+    expected = module.to(dtype)(x)
+    assert traced(x).dtype == expected.dtype
+    torch.testing.assert_close(traced(x), expected, rtol=0.05, atol=0.05)
+
+
+def test_complex_numbers_of_weights_keep_their_imaginary_parts():
+    def then(weight, y):
+        return (torch.fft.fft(y) * torch.view_as_complex(weight.view(6, 3, 2))[0, 0]).real
+
+    module = WithWeights(then).eval().requires_grad_(False)
+    x = torch.rand(3, 6)
+    torch.testing.assert_close(trace(module, (6,)).to(torch.float32)(x), module(x))
+
+
 def test_other_threads_can_run_modules_while_one_is_traced():
     assert trace(RunsAnotherThread().eval(), (4,)).graph.find_nodes(
         op="call_function", target=F.linear

@@ -171,6 +171,11 @@ def test_a_class_may_get_another_forward():
     assert snapshot(model) != before
 
 
+def test_quantized_convolutions_have_equal_snapshots():
+    quantized = torch.ao.nn.quantized.Conv2d(3, 4, 3)
+    assert snapshot(quantized) == snapshot(quantized) != snapshot(nn.Identity())
+
+
 def test_what_has_not_changed_is_not_prepared_again():
     model = hooked(Shift([0.0, 0.0, 0.0]))
     assert snapshot(model) == snapshot(model)

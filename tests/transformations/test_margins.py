@@ -67,6 +67,11 @@ def test_no_picture_of_a_cell_is_further_than_its_margin(kind, content, seed, sh
     assert largest_distance(x, kind, near, near + width, 301) <= margin
 
 
+def test_wide_cells_of_flat_pictures_need_little_memory():
+    x = torch.full((3, 32, 32), 0.5)
+    assert margin_of(x, sc.Zoom(sc.Gaussian(1.0), 90), -90.0, 0.0) < 1e-4
+
+
 @pytest.mark.parametrize("transformation", [ROTATION, ZOOM])
 @pytest.mark.parametrize("width", [0.05, 0.5, 4.0])
 def test_margins_are_tight_on_photographs(transformation, width):

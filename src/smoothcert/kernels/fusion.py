@@ -251,8 +251,10 @@ class Fusion:
         weight = constant(self.module, weight_node)
         bias = constant(self.module, bias_node)
         shape = self.shapes[node][0]
-        fits = len(shape) == 4 and layers.can_normalise_groups(shape[1], groups)
+        fits = len(shape) == 4 and isinstance(groups, int)
         if weight is None or bias is None or not fits:
+            return
+        if not layers.can_normalise_groups(shape[1], groups):
             return
         last, weight, bias = self._with_next(node, torch.mul, weight, bias)
         last, weight, bias = self._with_next(last, torch.add, weight, bias)
@@ -285,10 +287,10 @@ class Fusion:
     def _add_biases(self, addition: fx.Node) -> None:
         """Add images and the biases of the convolutions that they come from, in one pass."""
         nodes = addition.all_input_nodes
-        shape = self.shapes[nodes[0]][0]
+        shape = self.shapes[addition][0]
         if len(nodes) != 2 or len(shape) != 4 or shape[1] % VECTOR:
             return
-        if not self._adds_equal_shapes(addition):
+        if len({self.shapes[node][::2] for node in nodes}) > 1:  # shapes and number formats
             return
         taken = [self._taken_bias(node) for node in nodes]
         biases = [bias for bias in taken if bias is not None]

@@ -8,6 +8,7 @@ from threading import Lock, get_ident
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from smoothcert.errors import first_line
@@ -33,7 +34,7 @@ def trace(module: nn.Module, shape: Shape) -> fx.GraphModule:
                 raise Untraceable("the module takes several inputs")
             write_out_of_place(traced, _example(module, shape))
             write_in_one_form(traced)
-            _fold_constants(traced)
+            _fold_weights(traced)
             _fold_batch_norms(traced)
             traced.graph.eliminate_dead_code()
             traced.delete_all_unused_submodules()
@@ -169,26 +170,29 @@ def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
     return exported
 
 
-def _fold_constants(traced: fx.GraphModule) -> None:
-    """Compute once what does not depend on the input, such as the encoding of a timestep."""
+_FOLDED: set[Any] = {
+    *(F.linear, F.silu, torch.relu, torch.add, torch.mul),
+    *(operator.add, operator.mul, operator.getitem, "chunk", "squeeze", "unsqueeze"),
+}
+"""Operations whose results follow the number format of their weights."""
+
+
+def _fold_weights(traced: fx.GraphModule) -> None:
+    """Compute once what depends on weights alone, such as the embedding of a timestep."""
     values: dict[fx.Node, Any] = {}
     interpreter = fx.Interpreter(traced)
     interpreter.env = values
     for node in list(traced.graph.nodes):
-        if node.op == "get_attr":
-            values[node] = constant(traced, node)
-        elif _is_of(node, values):
+        sources = set(node.all_input_nodes)
+        value = constant(traced, node)
+        if value is not None and value.is_floating_point():
+            values[node] = value
+        elif node.target in _FOLDED and sources and sources <= values.keys():
             values[node] = interpreter.run_node(node)
     for node, value in values.items():
         is_used = any(user not in values for user in node.users)
         if is_used and node.op != "get_attr" and isinstance(value, Tensor):
             node.replace_all_uses_with(hold(traced, node, value))
-
-
-def _is_of(node: fx.Node, values: dict[fx.Node, Any]) -> bool:
-    """Whether a node computes something of these values and of nothing else."""
-    sources = set(node.all_input_nodes)
-    return node.op.startswith("call") and bool(sources) and sources <= values.keys()
 
 
 def _fold_batch_norms(traced: fx.GraphModule) -> None:

@@ -280,8 +280,9 @@ class _Snapshot(pickle.Pickler):
             return type, (attributes,), dict(value.named_children())
         if isinstance(value, nn.Module):
             attributes = value.__getstate__()  # type: ignore[no-untyped-call]
-            used = {n: x for n, x in attributes.items() if n not in _OFTEN_EMPTY or x}
-            return type, (type(value), type(value).forward), used
+            if isinstance(attributes, dict):
+                attributes = {n: x for n, x in attributes.items() if n not in _OFTEN_EMPTY or x}
+            return type, (type(value), type(value).forward), attributes
         return NotImplemented
 
 

@@ -29,10 +29,14 @@ from smoothcert.transformations.pictures import continued, grid_of, transform
 
 _PARTS = 8
 """Parts of a cell. With more of them margins get closer to the true distance, and cost more."""
-NUMBERS_PER_VALUE = 5 * 4 * _PARTS
-"""In the largest array, for each value of a picture: five slopes of about four squares in each part."""
+_SIDE = 2
+"""Rows and columns of squares that are looked at together. Paths in narrow cells touch no more."""
+NUMBERS_PER_VALUE = 5 * _SIDE**2 * _PARTS
+"""In the largest array, for each value of a picture: five slopes of all squares in each part."""
 _ROUNDING = 1e-9
 """Relative, of a margin; and in pixels, of a position."""
+_SPARE = 1e-6
+"""Of the cast errors, so that another computation proves the margin as well."""
 _SMALLEST_STEP = 1e-12
 """By which the paths of neighbouring parts overlap, so that no amount is between them."""
 
@@ -71,7 +75,7 @@ def cover(
     distance = (pictures[:, 1:] - pictures[:, :1]).flatten(2).norm(dim=2)
     spread = _changes(x, transformation, middles, edges).flatten(2).norm(dim=2)
     largest = (distance + spread).amax(1) * (1 + _ROUNDING)
-    return pictures[:, 0], largest + 2 * casting_error(x)
+    return pictures[:, 0], largest + 2 * (1 + _SPARE) * casting_error(x)
 
 
 def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Tensor) -> Tensor:
@@ -87,8 +91,13 @@ def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Ten
     reach = path + _ROUNDING
     rows = _touched(at.imag + (height - 1) / 2, reach, height - 2)
     columns = _touched(at.real + (width - 1) / 2, reach, width - 2)
-    squares = rows[:, None] * (width - 1) + columns
-    steepest = _slopes_along(_slopes(wider), squares.flatten(0, 1), direction, angle).amax(0)
+    slopes = _slopes(wider)
+    steepest = torch.zeros((), dtype=torch.float64, device=x.device)
+    for row in range(0, len(rows), _SIDE):
+        for column in range(0, len(columns), _SIDE):
+            squares = rows[row : row + _SIDE, None] * (width - 1) + columns[column : column + _SIDE]
+            slope = _slopes_along(slopes, squares.flatten(0, 1), direction, angle).amax(0)
+            steepest = torch.maximum(steepest, slope)
     return path[:, :, None] * steepest
 
 
@@ -113,11 +122,11 @@ def _slopes(x: Tensor) -> Tensor:
 
 def _touched(position: Tensor, reach: Tensor, last: int) -> Tensor:
     """The numbers of all rows or columns of squares within reach, as many for every position."""
-    first = (position - reach).floor()
-    final = (position + reach).floor()
+    first = (position - reach).floor().clamp(0, last)
+    final = (position + reach).floor().clamp(0, last)
     count = int((final - first).max()) + 1
     numbers = first + torch.arange(count, device=first.device).view(-1, 1, 1, 1)
-    return torch.minimum(numbers, final).clamp(0, last).long()
+    return torch.minimum(numbers, final).long()
 
 
 def _slopes_along(slopes: Tensor, squares: Tensor, direction: Tensor, angle: Tensor) -> Tensor:

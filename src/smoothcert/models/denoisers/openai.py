@@ -158,7 +158,8 @@ class OpenAIUNet(nn.Module):
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         """Estimates of the noise, and of its variance where that was learned."""
         waves = _waves(timestep.float() * self.scale, self.channels)
-        embedding = self.time_embed(waves.to(next(self.time_embed.parameters()).dtype))
+        # Not the format of `x`, so that a trace for one timestep knows the embedding.
+        embedding = self.time_embed(waves.to(next(self.parameters(), waves).dtype))
         skipped = []
         for block in self.input_blocks:
             x = _apply(block, x, embedding)
