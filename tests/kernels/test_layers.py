@@ -215,11 +215,11 @@ def test_a_diffusion_network_normalises_groups_with_all_that_stands_around(tmp_p
 class Grouped(nn.Module):
     """A convolution and a group normalisation, followed by `then`."""
 
-    def __init__(self, then, *, groups=4, channels=16):
+    def __init__(self, then):
         super().__init__()
-        self.convolution = nn.Conv2d(3, channels, 3, padding=1)
-        self.normal = nn.GroupNorm(groups, channels)
-        self.factor = nn.Parameter(torch.rand(channels, 1, 1) + 0.5)
+        self.convolution = nn.Conv2d(3, 16, 3, padding=1)
+        self.normal = nn.GroupNorm(4, 16)
+        self.factor = nn.Parameter(torch.rand(16, 1, 1) + 0.5)
         self.then = then
 
     def forward(self, x):
@@ -241,22 +241,33 @@ class Grouped(nn.Module):
     ],
 )
 def test_what_stands_around_a_group_normalisation_keeps_its_meaning(then):
-    module = Grouped(then).eval().requires_grad_(False)
+    assert group_norms_of(Grouped(then)) == 1
+
+
+def computed_groups(module, y, z):
+    return F.group_norm(y, y.shape[1] // 4, module.normal.weight, module.normal.bias)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Grouped(computed_groups),
+        nn.Sequential(nn.Conv2d(3, 12, 3), nn.GroupNorm(3, 12), nn.SiLU()),
+        nn.Sequential(nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16, affine=False), nn.SiLU()),
+    ],
+    ids=["computed groups", "12 channels", "no weights"],
+)
+def test_group_normalisations_of_other_kinds_stay_as_they_are(module):
+    assert group_norms_of(module) == 0
+
+
+def group_norms_of(module):
+    """How many normalisations are fused in a graph that keeps its answers."""
+    module.eval().requires_grad_(False)
     traced, counts = fused(module, (3, 8, 8))
     x = torch.rand(2, 3, 8, 8)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[layers.group_norm] == 1
-
-
-def test_a_group_normalisation_with_computed_groups_stays_as_it_is():
-    def then(module, y, z):
-        return F.group_norm(y, y.shape[1] // 4, module.normal.weight, module.normal.bias)
-
-    module = Grouped(then).eval().requires_grad_(False)
-    traced, counts = fused(module, (3, 8, 8))
-    x = torch.rand(2, 3, 8, 8)
-    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[layers.group_norm] == 0
+    return counts[layers.group_norm]
 
 
 def test_sums_of_two_number_formats_stay_as_they_are():
@@ -265,16 +276,6 @@ def test_sums_of_two_number_formats_stay_as_they_are():
     x = torch.rand(2, 16, 8, 8)
     assert traced(x).dtype == torch.float64
     assert counts[layers.add_bias] == 0
-
-
-@pytest.mark.parametrize("normal", [nn.GroupNorm(3, 12), nn.GroupNorm(4, 16, affine=False)])
-def test_group_normalisations_of_other_kinds_stay_as_they_are(normal):
-    module = nn.Sequential(nn.Conv2d(3, normal.num_channels, 3), normal, nn.SiLU())
-    module.eval().requires_grad_(False)
-    traced, counts = fused(module, (3, 8, 8))
-    x = torch.rand(2, 3, 8, 8)
-    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[layers.group_norm] == 0
 
 
 @pytest.mark.parametrize(

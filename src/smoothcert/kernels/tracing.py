@@ -179,6 +179,15 @@ _FOLDED: set[Any] = {
 
 def _fold_weights(traced: fx.GraphModule) -> None:
     """Compute once what depends on weights alone, such as the embedding of a timestep."""
+    values = _of_weights(traced)
+    for node, value in values.items():
+        is_used = any(user not in values for user in node.users)
+        if is_used and node.op != "get_attr" and isinstance(value, Tensor):
+            node.replace_all_uses_with(hold(traced, node, value))
+
+
+def _of_weights(traced: fx.GraphModule) -> dict[fx.Node, Any]:
+    """Weights, and what operations in `_FOLDED` compute of them alone."""
     values: dict[fx.Node, Any] = {}
     interpreter = fx.Interpreter(traced)
     interpreter.env = values
@@ -189,10 +198,7 @@ def _fold_weights(traced: fx.GraphModule) -> None:
             values[node] = value
         elif node.target in _FOLDED and sources and sources <= values.keys():
             values[node] = interpreter.run_node(node)
-    for node, value in values.items():
-        is_used = any(user not in values for user in node.users)
-        if is_used and node.op != "get_attr" and isinstance(value, Tensor):
-            node.replace_all_uses_with(hold(traced, node, value))
+    return values
 
 
 def _fold_batch_norms(traced: fx.GraphModule) -> None:
