@@ -289,7 +289,7 @@ class TestOnAGpu:
             plain = (
                 deepcopy(module).to("cuda", x.dtype, memory_format=torch.channels_last)(x).argmax(1)
             )
-            with torch.backends.cudnn.flags(allow_tf32=False):
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                 exact = module.to("cuda")(x.float()).argmax(1)
         differing = float((labels != exact).float().mean())
         assert differing <= float((plain != exact).float().mean()) + 0.02

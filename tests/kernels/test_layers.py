@@ -130,7 +130,8 @@ def group_norm(x, shift, groups, weight, bias, epsilon, activates):
     if shift is not None:
         x_exact = x_exact + shift.view(-1, 1, 1)
     normal = F.group_norm(x_exact, groups, weight, bias, epsilon)
-    return (F.silu(normal) if activates else normal).to(x.dtype)
+    result = (F.silu(normal) if activates else normal).to(x.dtype)
+    return result.contiguous(memory_format=torch.channels_last)
 
 
 def add_bias(x, y, bias):

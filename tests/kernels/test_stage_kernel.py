@@ -46,7 +46,7 @@ def test_logits_are_those_of_the_network(widths, blocks, dtype):
     classifier = StageClassifier(network, dtype, CUDA)
     x = noisy_batch(101, network.shape, dtype)
     logits = classifier.logits(x)
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         assert relative_error(logits, logits_of(network, x.double(), dtype)) < 4e-3
         assert relative_error(logits, logits_of(network, x.double())) < 2e-2
     assert torch.equal(classifier(x), logits.argmax(1))
@@ -71,7 +71,7 @@ def test_every_layout_computes_the_same(number):
 def test_labels_agree_with_float32_as_often_as_those_of_the_plain_module(module, dtype):
     x = noisy_batch(4096)
     classifier = classifier_of(module, dtype)
-    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         exact = module.to(CUDA)(x.float())
         plain = deepcopy(module).to(dtype, memory_format=torch.channels_last)(x.to(dtype)).float()
     fast = classifier.logits(x.to(dtype))
