@@ -441,7 +441,7 @@ EXPERIMENTS = [
         )
         for name, label, kind, largest, samples, radii in (
             ("rotation-10", "±10 degrees", "rotation", 33, 100_000, [5, 10]),
-            ("rotation-30", "±30 degrees", "rotation", 33, 500_000, [10, 20, 30]),
+            ("rotation-30", "±30 degrees", "rotation", 33, 2_000_000, [10, 20, 30]),
             ("zoom-20", "±20 percent", "zoom", 22, 200_000, [5, 10, 20]),
         )
     ),

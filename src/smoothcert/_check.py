@@ -186,13 +186,13 @@ def confidence(name: str, value: Any) -> float:
 def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Numbers from 0 to 1, both included."""
     p = np.asarray(value, float)
-    wrong = ~((p >= 0) & (p <= 1))  # true for NaN as well
-    if np.any(wrong):
+    right = (p >= 0) & (p <= 1)  # false for NaN
+    if not right.all():
         raise InvalidInput(
             "not-probability",
             "{name} must lie between 0 and 1, got {value:g}",
             name=name,
-            value=float(p[wrong].flat[0]),
+            value=float(p[~right].flat[0]),
         )
     return p
 

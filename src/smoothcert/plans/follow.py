@@ -184,6 +184,8 @@ def whole_samples(plan: Rule, answer: Any, taking_part: Numbers = None) -> Numbe
     `taking_part` are the inputs that wanted samples before; the others get none. None stands for
     one input.
     """
+    if taking_part is None and type(answer) is int and 0 <= answer < _MOST_WHOLE:
+        return answer
     with suppress(TypeError, ValueError):
         numbers = np.asarray(answer, float)
         if taking_part is not None:

@@ -299,8 +299,13 @@ class Walk(DecidingPlan):
 
     def _next(self, states: Sequence[State]) -> list[State]:
         """The next tests of inputs without an undecided one; none for those at their end."""
-        begun = [self._begun(_moved(state)) for state in states]
+        begun = _changed(map(_moved, states), self._goes_on, self._begun)
         return _changed(begun, _is_new, self._with_first_looks)
+
+    def _goes_on(self, state: State) -> bool:
+        """Whether an input has more to prove, and samples left."""
+        front = state.sides[_behind(state)].front
+        return front < self._goal(state) and state.spent < self.most_samples
 
     def _with_first_looks(self, states: Sequence[State]) -> list[State]:
         """New tests with the samples of their first look."""
@@ -310,17 +315,23 @@ class Walk(DecidingPlan):
             after.append(state._replace(more=min(more, self.most_samples - state.spent)))
         return after
 
-    def _begun(self, state: State) -> State:
-        """An input with its next test, on the side that is behind."""
-        goal = self._goal(state)
-        number = int(state.sides[1].front < state.sides[0].front)
+    def _begun(self, states: Sequence[State]) -> list[State]:
+        """Inputs with their next tests, on the side that is behind."""
+        numbers = list(map(_behind, states))
+        sides = [state.sides[number] for state, number in zip(states, numbers, strict=True)]
+        chosen = [state.chosen for state in states]
+        rivals = list(map(Side.rivals_of, sides, chosen))
+        shares = list(map(_shares, sides, chosen, rivals))
+        own = np.array([share for share, _ in shares])
+        rival = np.array([against.max() for _, against in shares])
+        aims = _aims(states[0].noise, own, rival).tolist()
+        return list(map(self._with_test, states, numbers, rivals, aims))
+
+    def _with_test(self, state: State, number: int, rivals: tuple[int, ...], aim: float) -> State:
+        """An input with a test whose margin is about the aim, if there is a cell for it."""
         side = state.sides[number]
-        if side.front >= goal or state.spent >= self.most_samples:
-            return state
-        rivals = side.rivals_of(state.chosen)
-        own, against = _shares(side, state.chosen, rivals)
-        width = min(float(_aims(state.noise, own, against.max())) / side.slope, side.widest)
-        end = min(floor((side.front + width) * _STEPS) / _STEPS, goal)
+        width = min(aim / side.slope, side.widest)
+        end = min(floor((side.front + width) * _STEPS) / _STEPS, self._goal(state))
         if end <= side.front:  # the picture is too steep, or the class too weak
             return state
         level = sum(failed > side.front for failed in side.failed)
@@ -418,6 +429,11 @@ def _is_undecided(state: State) -> bool:
 def _test_of(state: State) -> Test:
     assert state.test is not None
     return state.test
+
+
+def _behind(state: State) -> int:
+    """The number of the side that is proved less far."""
+    return int(state.sides[1].front < state.sides[0].front)
 
 
 def _with_side(state: State, number: int, side: Side) -> State:

@@ -23,6 +23,8 @@ Begun = tuple[int, Tensor, int | None, Sequence[Look]]
 
 _WINDOW_BYTES = 2**30
 """The most memory for open inputs."""
+_TOGETHER = 128
+"""Looks at transformed pictures that are treated together, while there is other work."""
 
 
 class Engine:
@@ -99,7 +101,7 @@ class Engine:
         while self._enough:
             yield _certificate(self._enough.pop())
         self._show_views()
-        arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
+        arrived = [(slot, self._open[slot], look) for slot, look in self._arrived()]
         looks = [opened.with_margin(look) for _, opened, look in arrived]
         cases = add_each([opened.case for _, opened, _ in arrived], looks)
         for (slot, opened, _), look, case in zip(arrived, looks, cases, strict=True):
@@ -140,6 +142,17 @@ class Engine:
             yield from self.step()
         if unreadable:
             raise unreadable
+
+    def _arrived(self) -> list[tuple[int, Look]]:
+        """The looks that are complete after the next batch.
+
+        New views take the host about as long for many inputs as for one. So they wait for each
+        other, as long as the device has full batches to go on with.
+        """
+        arrived = self.sampler.advance()
+        while self.views is not None and self.sampler.full and len(arrived) < _TOGETHER:
+            arrived += self.sampler.advance()
+        return arrived
 
     def _go_on(self, slot: int, opened: _OpenInput) -> None:
         """Request more samples of an input, after its next view is shown."""
