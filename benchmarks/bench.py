@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, takewhile
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -149,17 +149,10 @@ def bench(
     next(engine.certify([(0, inputs[0], None)]))
     first_certificate_seconds = time.perf_counter() - start
     counter = engine.sampler.counter
-    counter.noisy.copy_(noisy_images(shape, runtime))  # zeros take less power, so less time
-    say("timing the classifier alone")
-    with torch.inference_mode():
-        forward = rate_of(
-            lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds
-        )
-    say("timing the sampler")
-    sampler = _Simulated(counter)
-    rate = _sampler_rate(Engine(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
+    say("timing the classifier alone, and the sampler")
+    speed = _speed(engine, runtime, inputs, seconds)
     say("comparing with float32")
-    compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
+    compared = inputs[: max(round(speed.forward * seconds / runtime.batch), 1)]
     reference = reference_of(subject.classifier, runtime)
     disagreement = _disagreement(
         counter, reference, compared, blank(shape, replace(runtime, dtype="float32"))
@@ -172,11 +165,11 @@ def bench(
         dtype=runtime.dtype,
         compile=runtime.compile,
         batch=runtime.batch,
-        forward=forward,
-        sampler=rate,
+        forward=speed.forward,
+        sampler=speed.sampler,
         published=published,
         ceiling=plan.samples,
-        counted_rows=sampler.counted / sampler.forwarded,
+        counted_rows=speed.counted_rows,
         disagreement=disagreement,
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
@@ -189,16 +182,33 @@ def sampling_rate(smoothed: Subject, data: Any = None, *, seconds: float) -> flo
     subject = smoothed.bind(dataset, ())
     inputs = _some_of(dataset)
     ready = subject.prepare()
-    plan = _timed_plan(ready, subject.noisy_shape, seconds)
-    engine = ready.engine(plan)
-    next(engine.certify([(0, inputs[0], None)]))
+    engine = ready.engine(_timed_plan(ready, subject.noisy_shape, seconds))
+    next(engine.certify([(0, inputs[0], None)]))  # the first one loads kernels
+    return _speed(engine, ready.runtime, inputs, seconds).sampler
+
+
+class _Speed(NamedTuple):
+    """Samples per second."""
+
+    forward: float
+    """Of the classifier alone."""
+    sampler: float
+    """End to end."""
+    counted_rows: float
+    """The share of rows that were a sample of an input."""
+
+
+def _speed(engine: Engine, runtime: Runtime, inputs: Tensor, seconds: float) -> _Speed:
+    """Time the classifier of an engine alone, and then the engine."""
     counter = engine.sampler.counter
+    batch = counter.noisy
+    batch.copy_(noisy_images(batch.shape[1:], runtime))  # zeros take less power, so less time
     with torch.inference_mode():
-        forward = rate_of(
-            lambda: counter.classify(counter.noisy), len(counter.noisy), counter.device, seconds
-        )
-    simulated = Engine(_Simulated(counter), plan=plan, noise=subject.noise)
-    return _sampler_rate(simulated, inputs, round(forward * seconds))
+        forward = rate_of(lambda: counter.classify(batch), len(batch), counter.device, seconds)
+    sampler = _Simulated(counter)
+    simulated = Engine(sampler, plan=engine.plan, noise=engine.noise)
+    rate = _sampler_rate(simulated, inputs, round(forward * seconds))
+    return _Speed(forward, rate, sampler.counted / sampler.forwarded)
 
 
 def reference_of(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
