@@ -12,7 +12,6 @@ from smoothcert import Gaussian, Look, Rotation, Walk
 from smoothcert.errors import phrase
 from smoothcert.plans import Case
 from smoothcert.plans.follow import add_each
-from smoothcert.plans.walk import _without_test
 
 NOISE = Rotation(Gaussian(1.0))
 STEEPNESS = 4.0
@@ -84,9 +83,9 @@ class Impatient(Walk):
         side = state.sides[test.side]
         end = test.end - side.front
         if state.spent >= self.samples:
-            return _without_test(state, side._replace(given_up=True))
+            return state.without_test(side._replace(given_up=True))
         failed = (*side.failed, test.end)
-        return _without_test(state, side._replace(failed=failed, widest=0.97 * end))
+        return state.without_test(side._replace(failed=failed, widest=0.97 * end))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from smoothcert.noises import Discrete, Gaussian, Rotation
 from smoothcert.plans import AtRadii, Certificate, Combined, Fixed, Look, Price
 from smoothcert.plans.follow import unanimous
 from smoothcert.runs.decline import largest_decline
-from smoothcert.runs.results import COLUMNS, Results, p_correct, p_reached_by
+from smoothcert.runs.results import COLUMNS, Results, p_correct
+from smoothcert.runs.summary import p_reached_by
 from smoothcert.runs.words import all_together, shortfall, summary
 from smoothcert.statistics import metrics
 

@@ -30,8 +30,9 @@ from smoothcert.report.wording import (
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.questions import level_of
-from smoothcert.runs.results import Results, share_above_band
+from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
+from smoothcert.runs.summary import share_above_band
 from smoothcert.statistics.metrics import certified_accuracy as certified_share
 from smoothcert.statistics.metrics import evenly, round_down
 

@@ -36,19 +36,14 @@ from smoothcert.report.charts import (
 )
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import by_interest, pictures_of
-from smoothcert.report.wording import (
-    acr_note,
-    class_name,
-    in_norm,
-    promise,
-    units,
-)
+from smoothcert.report.wording import acr_note, class_name, in_norm, promise, units
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.questions import are_levels, level_of, question_of
 from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.recorded_data import dataset_of
-from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by, usual_radii
+from smoothcert.runs.results import Results, is_unit
+from smoothcert.runs.summary import certified_radii, p_reached_by, usual_radii
 from smoothcert.runs.table import table
 from smoothcert.runs.words import (
     all_together,

@@ -9,7 +9,8 @@ from smoothcert.noises import Noise, Transformed
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import slack
-from smoothcert.runs.results import Results, question_in_words, same_inputs
+from smoothcert.runs.results import Results
+from smoothcert.runs.summary import question_in_words, same_inputs
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.statistics.metrics import round_down
 

@@ -30,15 +30,9 @@ from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
-from smoothcert.runs.results import (
-    COLUMNS,
-    Results,
-    check_finished,
-    question_in_words,
-    shown_columns,
-    usual_radii,
-)
+from smoothcert.runs.results import COLUMNS, Results, check_finished, shown_columns
 from smoothcert.runs.run import open_run
+from smoothcert.runs.summary import question_in_words, usual_radii
 from smoothcert.runs.words import all_together, what_to_deploy
 from smoothcert.statistics.metrics import round_down
 

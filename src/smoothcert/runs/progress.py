@@ -17,8 +17,8 @@ from rich.table import Column
 
 from smoothcert.errors import InvalidInput, first_line, number_of, warn
 from smoothcert.plans import Certificate
-from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run
+from smoothcert.runs.summary import usual_radii
 from smoothcert.runs.words import summary
 from smoothcert.statistics.metrics import round_down
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import InvalidInput
-from smoothcert.runs.comparison import check_comparable
+from smoothcert.runs.comparison_rules import check_comparable
 from smoothcert.runs.formats import Source, collect
-from smoothcert.runs.results import Results, usual_radii
+from smoothcert.runs.results import Results
+from smoothcert.runs.summary import usual_radii
 from smoothcert.statistics import metrics
 
 

@@ -24,7 +24,8 @@ from smoothcert.plans import BettingRadii, Certificate, Look, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
-from smoothcert.runs.results import COLUMNS, Results, columns_of, numbers_of, sensitive_place
+from smoothcert.runs.results import COLUMNS, Results, columns_of, numbers_of
+from smoothcert.runs.summary import sensitive_place
 
 if TYPE_CHECKING:
     from smoothcert.executors.base import Status

@@ -14,8 +14,9 @@ from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.plans.follow import unanimous
 from smoothcert.plans.top_class import TopClass
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import Results, certified_radii, least_certificate, usual_radii
+from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
+from smoothcert.runs.summary import certified_radii, least_certificate, usual_radii
 from smoothcert.statistics.metrics import most_wrong, round_down
 
 Common = TypeVar("Common")

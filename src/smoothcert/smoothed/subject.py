@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from math import inf
 from typing import Any, Self, TypeAlias, cast
 
 import torch
@@ -46,7 +45,7 @@ from smoothcert.models.wrappers import (
     seeded_by_row,
     unseeded,
 )
-from smoothcert.noises import Gaussian, GridGaussian, Noise, noise_of
+from smoothcert.noises import GridGaussian, Noise, noise_of
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
@@ -54,6 +53,7 @@ from smoothcert.plans.votes import Answer
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import HostStream, Segment, check_seed, key_for
 from smoothcert.smoothed.checks import check_shape, check_values_of_input
+from smoothcert.smoothed.local import checked_local, local_noises
 from smoothcert.smoothed.number_format import settle_number_format
 from smoothcert.smoothed.prepare import ReadySubject, prepare
 
@@ -118,7 +118,7 @@ class Subject(Settings):
             model=self._loaded_model(noise),
             weights=None if self.weights is None else str(self.weights),
             denoiser=self._loaded_denoiser(),
-            local=_local(self.local),
+            local=None if self.local is None else checked_local(self.local),
             groups=None if self.groups is None else as_text(self.groups),
             _fit=Fit.of(resize, self.channels),
             _calls=count(),
@@ -323,7 +323,7 @@ class Subject(Settings):
             classifier = fitted(classifier, self._fit)
         if self.local is not None:
             local = cast(str, self.local)
-            classifier = locally_smoothed(classifier, _local_noises(local, shape), local)
+            classifier = locally_smoothed(classifier, local_noises(local, shape), local)
         if self._denoiser is not None:
             classifier = denoised(classifier, self._denoiser, noise)
         return seeded_by_row(classifier) if self.stochastic else classifier
@@ -504,31 +504,6 @@ def _first_inputs(dataset: Dataset, ids: Sequence[int]) -> list[Tensor]:
         with suppress(Exception):  # an input that cannot be read is reported when its turn comes
             inputs.append(dataset[id][0])
     return inputs
-
-
-def _local(local: str | tuple[int, float] | None) -> str | None:
-    """The number and the standard deviation of local noises, as a text that a run records."""
-    if local is None:
-        return None
-    with suppress(ValueError, TypeError):
-        number, deviation = local.split(",") if isinstance(local, str) else local
-        if int(number) >= 1 and 0 < float(deviation) < inf:
-            return f"{int(number)},{float(deviation)!r}"
-    raise InvalidInput(
-        "not-local",
-        "`local={local}` must be a number of noises and their standard deviation, as in 5,0.25",
-        local=local,
-    )
-
-
-def _local_noises(local: str, shape: Shape) -> Tensor:
-    """The noises of local smoothing. They are a part of the classifier, so they have one key."""
-    number, deviation = local.split(",")
-    noises = torch.empty((int(number), *shape))
-    stream = HostStream(key_for(0, "local"), Gaussian(float(deviation)).for_shape(shape).draw)
-    copies = Segment(0, 0, 0, len(noises))
-    stream.write(noises, torch.zeros((1, *shape)), [copies], torch.empty(0))
-    return noises
 
 
 # Users call `Smoothed`. Python names this in its error about an unknown argument.

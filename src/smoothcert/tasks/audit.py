@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from smoothcert import _check
@@ -23,11 +22,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._settings import PLACE_NAMES
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.data.base import repeated_inputs
-from smoothcert.device.acceleration import KernelClassifier
-from smoothcert.device.runtime import say_nothing
 from smoothcert.errors import InvalidInput, first_line, number_of, setting
-from smoothcert.executors import Executor, Job, LocalExecutor, Status
-from smoothcert.noises.base import VERSION
 from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Walk
 from smoothcert.plans.certificate import keeps_alpha
 from smoothcert.plans.coverage import Coverage, exact_coverage
@@ -37,12 +32,11 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.recorded_data import dataset_of
 from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.runs.words import all_together
-from smoothcert.smoothed import ReadySubject
 from smoothcert.smoothed.checks import too_far_rounded
 from smoothcert.tasks.ask import wrong_answers
-from smoothcert.tasks.budget import Spending, as_recorded, surveyed_votes
+from smoothcert.tasks.budget import Spending, as_recorded
 from smoothcert.tasks.recorded_subject import Places, RecordedSubject, recorded_subject
-from smoothcert.tasks.survey import survey_again
+from smoothcert.tasks.redraw import drawn_otherwise
 from smoothcert.transformations.second_route import uncovered
 
 _BOUND_TOLERANCE = 1e-9
@@ -201,9 +195,9 @@ def audit(
         findings += _unmarked_copies(records)
     if recorded:
         findings += _readable(manifest, recorded)
-        findings += _draw_again(chosen, manifest, recorded)
+        findings += [Finding(id, why) for id, why in drawn_otherwise(chosen, manifest, recorded)]
     if manifest.questions:
-        findings += [Finding(id, reason) for id, reason in wrong_answers(open_run(folder))]
+        findings += [Finding(id, why) for id, why in wrong_answers(open_run(folder))]
     return Audit(
         checked=len(records.ids),
         asked=len(set(manifest.ids)),
@@ -464,78 +458,3 @@ def _input_and_label(
     else:
         x, label = dataset[c.id]
     return x, int(label if groups is None else groups.label(int(label)))
-
-
-def _draw_again(
-    chosen: Sequence[Certificate], manifest: Manifest, recorded: RecordedSubject
-) -> Iterator[Finding]:
-    """Draw the votes of these inputs again, and the votes of the survey for them."""
-    if not chosen:
-        return
-    if manifest.drawing != VERSION:
-        raise InvalidInput(
-            "other-drawing",
-            "cannot draw again: this version of smoothcert draws other noise for the same seed",
-        )
-    job = Job(recorded.subject, recorded.dataset, manifest.plan)
-    with LocalExecutor(_with_other_neighbours(recorded.subject.prepare())) as executor:
-        runtime = executor.start(job, say_nothing)
-        if runtime.compile != manifest.compile:
-            raise InvalidInput(
-                "other-runtime",
-                "cannot draw again: the classifier of the run was compiled: {there}, and here it "
-                "would be compiled: {here}",
-                there=manifest.compile,
-                here=runtime.compile,
-            )
-        yield from _other_looks(executor, chosen)
-        votes = surveyed_votes(manifest)
-        surveyed = {c.id: votes[c.id] for c in chosen if c.id in votes}
-        for id, votes_again in survey_again(executor, job, surveyed).items():
-            if votes_again != votes[id]:
-                yield Finding(id, "drawing it again gave other votes in the survey of the budget")
-        status = executor.status()
-    other_range = _other_range(manifest, status)
-    if other_range is not None:
-        yield Finding(chosen[0].id, other_range)
-
-
-def _other_range(manifest: Manifest, status: Status) -> str | None:
-    """How the values of inputs exceed those that the run states; None if they do not."""
-    low, high = manifest.values or (status.lowest, status.highest)
-    if low <= status.lowest and status.highest <= high:
-        return None
-    return (
-        f"inputs that were drawn again have values in [{status.lowest:g}, "
-        f"{status.highest:g}], the run states [{low:g}, {high:g}]"
-    )
-
-
-def _other_looks(executor: Executor, chosen: Sequence[Certificate]) -> Iterator[Finding]:
-    """Inputs that get other votes if they are certified again, in another order than before."""
-    looks = {c.id: c.looks for c in chosen}
-    for plan in dict.fromkeys(c.plan for c in chosen):
-        ids = sorted((c.id for c in chosen if c.plan == plan), reverse=True)
-        for finished in executor.certify(ids, plan):
-            for again in finished:
-                if again.looks != looks.pop(again.id):
-                    yield Finding(again.id, "drawing it again gave other votes")
-    for id in looks:
-        yield Finding(id, "it was not drawn again")
-
-
-def _with_other_neighbours(ready: ReadySubject) -> ReadySubject:
-    """The same classifier on batches in reverse order, so that rows have other neighbours.
-
-    Our own kernels compute each row alone, and they draw the noise of their rows themselves.
-    """
-    classify = ready.classify
-    if isinstance(classify, KernelClassifier):
-        return ready
-
-    def reverse(x: Tensor) -> Tensor:
-        with torch.inference_mode(False):  # torch would compile again for inference tensors
-            backwards = x.flip(0)
-        return classify(backwards).flip(0)
-
-    return replace(ready, classify=reverse)

@@ -34,8 +34,9 @@ from smoothcert.plans.coverage import caveat
 from smoothcert.plans.two_stage import Bound
 from smoothcert.plans.votes import same_votes
 from smoothcert.runs.progress import Progress, choose_progress
-from smoothcert.runs.results import Results, sensitive_place
+from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run, RunWriter, continued, open_run, open_writer
+from smoothcert.runs.summary import sensitive_place
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.budget import Budget, Spending
 from smoothcert.tasks.request import Request, job_for

@@ -22,8 +22,8 @@ from smoothcert._settings import PLACE_NAMES
 from smoothcert.errors import InvalidInput, number_of
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import Difference, compare_runs
-from smoothcert.runs.results import usual_radii
 from smoothcert.runs.run import Run, check_has_certificates, open_run
+from smoothcert.runs.summary import usual_radii
 from smoothcert.runs.words import caveat_of_budget, guaranteed
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.comparison import difference_interval
