@@ -150,9 +150,9 @@ def bench(
     first_certificate_seconds = time.perf_counter() - start
     counter = engine.sampler.counter
     say("timing the classifier alone, and the sampler")
-    speed = _speed(engine, runtime, inputs, seconds)
+    rates = _measured_rates(engine, runtime, inputs, seconds)
     say("comparing with float32")
-    compared = inputs[: max(round(speed.forward * seconds / runtime.batch), 1)]
+    compared = inputs[: max(round(rates.forward * seconds / runtime.batch), 1)]
     reference = reference_of(subject.classifier, runtime)
     disagreement = _disagreement(
         counter, reference, compared, blank(shape, replace(runtime, dtype="float32"))
@@ -165,29 +165,29 @@ def bench(
         dtype=runtime.dtype,
         compile=runtime.compile,
         batch=runtime.batch,
-        forward=speed.forward,
-        sampler=speed.sampler,
+        forward=rates.forward,
+        sampler=rates.sampler,
         published=published,
         ceiling=plan.samples,
-        counted_rows=speed.counted_rows,
+        counted_rows=rates.counted_rows,
         disagreement=disagreement,
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
     )
 
 
-def sampling_rate(smoothed: Subject, data: Any = None, *, seconds: float) -> float:
-    """The rate of the sampler, as `bench` measures it."""
-    dataset = _random_inputs(smoothed) if data is None else find_dataset(data)
+def sampling_rate(smoothed: Subject, *, seconds: float) -> float:
+    """The rate of the sampler for random inputs, as `bench` measures it."""
+    dataset = _random_inputs(smoothed)
     subject = smoothed.bind(dataset, ())
     inputs = _some_of(dataset)
     ready = subject.prepare()
     engine = ready.engine(_timed_plan(ready, subject.noisy_shape, seconds))
     next(engine.certify([(0, inputs[0], None)]))  # the first one loads kernels
-    return _speed(engine, ready.runtime, inputs, seconds).sampler
+    return _measured_rates(engine, ready.runtime, inputs, seconds).sampler
 
 
-class _Speed(NamedTuple):
+class _Rates(NamedTuple):
     """Samples per second."""
 
     forward: float
@@ -198,7 +198,7 @@ class _Speed(NamedTuple):
     """The share of rows that were a sample of an input."""
 
 
-def _speed(engine: Engine, runtime: Runtime, inputs: Tensor, seconds: float) -> _Speed:
+def _measured_rates(engine: Engine, runtime: Runtime, inputs: Tensor, seconds: float) -> _Rates:
     """Time the classifier of an engine alone, and then the engine."""
     counter = engine.sampler.counter
     batch = counter.noisy
@@ -208,7 +208,7 @@ def _speed(engine: Engine, runtime: Runtime, inputs: Tensor, seconds: float) -> 
     sampler = _Simulated(counter)
     simulated = Engine(sampler, plan=engine.plan, noise=engine.noise)
     rate = _sampler_rate(simulated, inputs, round(forward * seconds))
-    return _Speed(forward, rate, sampler.counted / sampler.forwarded)
+    return _Rates(forward, rate, sampler.counted / sampler.forwarded)
 
 
 def reference_of(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
@@ -223,23 +223,8 @@ def _published_rates(
     """The rate of the published loop by batch size."""
     if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference = reference_of(subject.classifier, subject.runtime)
     device = subject.runtime.torch_device
-    classes = reference.classes
-    following = cycle(inputs.to(device))
-    check_classifier(reference.module, classes, inputs[:8].to(device))
-    counts = np.zeros(classes, dtype=int)
-
-    @torch.no_grad()
-    def work(batch: int) -> None:
-        x = next(following)
-        rows = x.repeat((batch, *(1 for _ in x.shape)))
-        noisy = rows + torch.randn_like(rows) * subject.noise.deviation
-        output = find_logits(reference.module(noisy), classes=classes, device=device)
-        predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
-        for label in predictions.cpu().numpy():
-            counts[label] += 1
-
+    work = published_loop(subject, inputs.to(device))
     rates: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
         if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
@@ -248,6 +233,29 @@ def _published_rates(
         say(f"timing the published loop at batch {batch}")
         rates[batch] = rate_of(partial(work, batch), batch, device, seconds)
     return rates
+
+
+def published_loop(subject: Subject, inputs: Tensor) -> Callable[[int], None]:
+    """One step of published programs, for a batch size: they repeat an input, add noise, classify in
+    float32 and count in Python.
+    """
+    reference = reference_of(subject.classifier, subject.runtime)
+    classes = reference.classes
+    check_classifier(reference.module, classes, torch.cat([inputs, inputs])[:8])
+    counts = np.zeros(classes, dtype=int)
+    following = cycle(inputs)
+
+    @torch.no_grad()
+    def work(batch: int) -> None:
+        x = next(following)
+        rows = x.repeat((batch, *(1 for _ in x.shape)))
+        noisy = rows + torch.randn_like(rows) * subject.noise.deviation
+        output = find_logits(reference.module(noisy), classes=classes, device=x.device)
+        predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
+        for label in predictions.cpu().numpy():
+            counts[label] += 1
+
+    return work
 
 
 def _some_of(dataset: Dataset) -> Tensor:
@@ -382,10 +390,10 @@ def command(
     }
     plain["of_limit"] = result.of_limit
     plain["speedup"] = {size: result.speedup(size) for size in result.published}
-    return Output(plain, [_speeds(result)])
+    return Output(plain, [_table(result)])
 
 
-def _speeds(bench: Bench) -> TextTable:
+def _table(bench: Bench) -> TextTable:
     rows = [["classifier alone (the limit)", f"{bench.forward:,.0f}", f"{bench.of_limit:.2f}"]]
     for size, rate in bench.published.items():
         name = f"published loop, float32, batch {size}"

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from benchmarks.bench import application
 
@@ -71,3 +72,10 @@ def test_little_noise_is_timed_too(bench):
     assert (
         bench("--model fashion-cnn --sigma 0.01 --device cpu --batch 64 --seconds 0.01").code == 0
     )
+
+
+def test_one_input_is_enough(bench, tmp_path):
+    np.savez(tmp_path / "one.npz", x=np.zeros((1, 1, 28, 28), np.uint8))
+    command = "--model fashion-cnn --sigma 0.25 --device cpu --batch 8 --seconds 0.01 --json"
+    answer = bench(f"{command} --data {tmp_path / 'one.npz'}")
+    assert answer.code == 0, answer.err

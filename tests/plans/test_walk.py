@@ -148,12 +148,16 @@ def test_p_values_confirm_proofs_and_refute_the_same_votes_with_larger_margins()
         case.add(looks[-1])
     assert case.proof().radius == 1.0
     assert plan.p_value(looks, 1.0, NOISE, 0) <= plan.alpha * (1 + 1e-9)
+    assert plan.p_value(looks, 1.5, NOISE, 0) == 1.0  # nothing beyond the fronts is proved
+    assert plan.p_value([], 1.0, NOISE, 0) == 1.0
     assert next(margin for _, margin in plan.cells(looks, NOISE, 0)) == 0.5
 
 
 def test_what_a_walk_does_not_take():
     with refused("no-interval"):
         Walk([0.0, 5.0])
+    with refused("too-few-samples", samples=32):
+        Walk([5.0], 32, known_labels=True)
     with refused("walk-of-top", top=3):
         Walk([5.0], top=3)
     with refused("not-transformed"):

@@ -92,7 +92,8 @@ class Fusion:
     def _widen_input(self, node: fx.Node) -> None:
         """Turn a few input channels into a multiple of eight, as tensor cores need them.
 
-        A convolution with a stride sees cells of pixels as channels, and has no stride then.
+        A convolution of stride s becomes one of stride 1 over cells of s x s pixels, whose pixels
+        are channels.
         """
         convolution = self._convolution(node)
         x, _, _, stride, padding, *_ = _arguments(node)
@@ -259,7 +260,7 @@ class Fusion:
         last, weight, bias = self._with_next(node, torch.mul, weight, bias)
         last, weight, bias = self._with_next(last, torch.add, weight, bias)
         activation = _only_user(last, F.silu)
-        shift = self._taken_bias(x)
+        shift = self._take_bias(x)
         held_shift = None if shift is None else hold(self.module, node, shift)
         held = [hold(self.module, node, tensor) for tensor in (weight, bias)]
         arguments = (x, held_shift, groups, *held, epsilon, activation is not None)
@@ -292,14 +293,14 @@ class Fusion:
             return
         if len({self.shapes[node][::2] for node in nodes}) > 1:  # shapes and number formats
             return
-        taken = [self._taken_bias(node) for node in nodes]
+        taken = [self._take_bias(node) for node in nodes]
         biases = [bias for bias in taken if bias is not None]
         if biases:
             held = hold(self.module, addition, torch.stack(biases).sum(0))
             self._replace(addition, layers.add_bias, (*nodes, held))
 
-    def _taken_bias(self, node: fx.Node) -> Tensor | None:
-        """The bias of a convolution with one user, which loses it.
+    def _take_bias(self, node: fx.Node) -> Tensor | None:
+        """Remove the bias of a convolution with one user and return it; None if there is none.
 
         torch adds it in a second, slow pass.
         """

@@ -241,9 +241,7 @@ def _folded(
 
 def hold(traced: fx.GraphModule, before: fx.Node, tensor: Tensor) -> fx.Node:
     """Keep a tensor in a graph, and read it before a node."""
-    buffers = [name for name, _ in traced.named_buffers(recurse=False)]
-    number = sum(name.startswith("_folded_") for name in buffers)
-    name = f"_folded_{number}"
+    name = f"_folded_{len(traced._buffers)}"
     traced.register_buffer(name, tensor.detach())
     with traced.graph.inserting_before(before):
         return traced.graph.get_attr(name)

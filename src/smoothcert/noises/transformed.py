@@ -43,6 +43,8 @@ class Transformed(Noise):
     """Whether only a disk is kept that touches the shorter sides, and the rest is 0."""
     outside: ClassVar[str]
     """What is outside of the picture, in words."""
+    largest_allowed: ClassVar[float]
+    """`largest` must be below this."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Noise) or self.noise.norm != "l2" or self.noise.grid:
@@ -54,12 +56,7 @@ class Transformed(Noise):
                 example=either(f"{type(self).__name__}(Gaussian(0.5))", "--sigma 0.5"),
                 noise=self.noise,
             )
-        _check.fields(self, _check.between, "largest", low=0, high=self.limit)
-
-    @property
-    @abstractmethod
-    def limit(self) -> float:
-        """`largest` must be below this."""
+        _check.fields(self, _check.between, "largest", low=0, high=self.largest_allowed)
 
     @abstractmethod
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
@@ -105,10 +102,11 @@ class Transformed(Noise):
         self.noise.for_size(size)  # this checks it: the noise itself does not depend on the size
         return self
 
-    def _change_by(self, amount: str) -> str:
+    def certified_change(self, limit: str) -> str:
+        name = type(self).__name__.lower()
         return (
-            f"{amount}, with bilinear interpolation, without rounding to bytes, and with "
-            f"{self.outside},"
+            f"{name} by at most {limit} {self.unit}, with bilinear interpolation, without rounding "
+            f"to bytes, and with {self.outside},"
         )
 
     def _no_radius(self) -> InvalidInput:
@@ -139,7 +137,7 @@ class Rotation(Transformed):
     direction: ClassVar[complex] = 1j
     keeps_disk: ClassVar[bool] = True
     outside: ClassVar[str] = "0 outside of the disk that is kept"
-    limit = 180.0
+    largest_allowed: ClassVar[float] = 180.0
 
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 0 * amount + 1, -pi / 180 * amount
@@ -147,9 +145,6 @@ class Rotation(Transformed):
     def path(self, centre: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
         angle = pi / 180 * abs(end - centre)
         return angle, angle
-
-    def certified_change(self, limit: str) -> str:
-        return self._change_by(f"rotation by at most {limit} degrees")
 
 
 @dataclass(frozen=True)
@@ -167,16 +162,13 @@ class Zoom(Transformed):
     direction: ClassVar[complex] = 1
     keeps_disk: ClassVar[bool] = False
     outside: ClassVar[str] = "edges that go on outside of the picture"
-    limit = 100.0
+    largest_allowed: ClassVar[float] = 100.0
 
     def polar(self, amount: Numbers) -> tuple[Numbers, Numbers]:
         return 1 / (1 + amount / 100), 0 * amount
 
     def path(self, centre: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
         return abs(1 / (1 + end / 100) - 1 / (1 + centre / 100)), 0 * centre
-
-    def certified_change(self, limit: str) -> str:
-        return self._change_by(f"zoom by at most {limit} percent")
 
 
 TRANSFORMATIONS = {"rotation": Rotation, "zoom": Zoom}

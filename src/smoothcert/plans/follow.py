@@ -93,11 +93,10 @@ class Case:
 
 
 def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
-    """Tell each case of one rule its next look, and give it back.
+    """Add a look to each case of one rule, which may treat many at once, and yield the cases.
 
-    A rule may treat many of them at once.
-
-    A look that is not the wanted one is ignored.
+    Nothing happens until the result is consumed. A look that a case does not want is ignored, and
+    the case is not yielded.
     """
     wanted = [
         (case, look)

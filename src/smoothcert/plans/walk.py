@@ -59,7 +59,7 @@ from smoothcert.statistics.betting import fair_payoffs
 
 _LEVEL_SHARE = 0.2
 """alpha_j = alpha (1 - share) share^j. Few tests fail, so the first level gets most of alpha."""
-_SCOUTS = 32
+_TEACHING_SAMPLES = 32
 """Samples at amount 0 that only teach the first bet, where the label is known."""
 _FIRST_CELL = 1e-3
 """The half-width of the cell that shows how steep a picture is at 0, as a share of the largest
@@ -90,7 +90,8 @@ class Walk(DecidingPlan):
 
     Args:
         radii: The amounts to decide, above 0.
-        samples: The ceiling: the most samples of an input, without its pilot.
+        samples: The ceiling: the most samples of an input, without its pilot. With known labels, the
+            first 32 of them only teach the first bet.
         give_up: A side is given up when its next stretch would cost more than what is left, even
             with votes that are better by as much as happens with this probability; 0 for never.
 
@@ -112,6 +113,13 @@ class Walk(DecidingPlan):
                 "no-interval",
                 "radii of a walk must be above 0, got {radius:g}",
                 radius=self.radii[0],
+            )
+        if self.known_labels and self.samples <= _TEACHING_SAMPLES:
+            raise InvalidInput(
+                "too-few-samples",
+                "a walk with known labels needs more than {least} samples, got {samples}",
+                least=_TEACHING_SAMPLES,
+                samples=self.samples,
             )
         if self.top > 1:
             raise InvalidInput(
@@ -143,7 +151,7 @@ class Walk(DecidingPlan):
 
     def init(self, noise: Noise, chosen: Numbers = None) -> State:
         self.for_noise(noise)
-        return State(noise, chosen, more=self.pilot or _SCOUTS)
+        return State(noise, chosen, more=self.pilot or _TEACHING_SAMPLES)
 
     def update(self, state: State, votes: Votes) -> State:
         if not isinstance(votes, Look):
@@ -173,9 +181,13 @@ class Walk(DecidingPlan):
 
     def prove(self, state: State) -> Proof:
         front = min((side.front for side in state.sides), default=0.0)
+        counted = max(state.spent - (self.pilot or _TEACHING_SAMPLES), 0)
+        return Proof(state.chosen, self._radius_within(front), count=state.own, counted=counted)
+
+    def _radius_within(self, front: float) -> float | None:
+        """The largest radius up to a front; None if there is none."""
         level = bisect_right(self.radii, front)
-        radius = self.radii[level - 1] if level else None
-        return Proof(state.chosen, radius, count=state.own, counted=state.counted)
+        return self.radii[level - 1] if level else None
 
     def _placed(self, state: State, look: Look) -> State:
         """The state with the margin of a new cell. The first look of all only teaches."""
@@ -204,7 +216,8 @@ class Walk(DecidingPlan):
         return list(map(self._continued_or_failed, with_bets(states), *prices))
 
     def _continued_or_failed(self, state: State, price: float, lucky_price: float) -> State:
-        """An undecided test gets more samples, unless that of a smaller cell is cheaper.
+        """An undecided test gets more samples. It fails if a new one of a narrower cell should be
+        cheaper, and its side is given up if even lucky votes could not pay for the next stretch.
 
         Args:
             state: Where an input stands.
@@ -212,7 +225,7 @@ class Walk(DecidingPlan):
             lucky_price: The same if votes are better than they look.
         """
         test = test_of(state)
-        side = state.sides[test.side]
+        side = state.tested_side
         left = self.most_samples - state.spent
         stretch = min(_HORIZON * self.radii[-1], self._goal(state) - side.front)
         if not left or (self.give_up and lucky_price * side.slope * stretch > left):
@@ -252,9 +265,8 @@ class Walk(DecidingPlan):
         sides = [state.sides[number] for state, number in zip(states, numbers, strict=True)]
         chosen = [state.chosen for state in states]
         rivals = list(map(Side.rivals_of, sides, chosen))
-        shares = list(map(Side.shares, sides, chosen, rivals))
-        own = np.array([share for share, _ in shares])
-        rival = np.array([against.max() for _, against in shares])
+        shares = map(Side.shares, sides, chosen, rivals)
+        own, rival = np.array([(own, against.max()) for own, against in shares]).T
         margins = best_margins(states[0].noise, own, rival).tolist()
         return list(map(self._with_test, states, numbers, rivals, margins))
 
@@ -277,8 +289,7 @@ class Walk(DecidingPlan):
     def _goal(self, state: State) -> float:
         """The largest radius that can still be proved; 0 if there is none."""
         ends = [side.front for side in state.sides if side.given_up]
-        level = bisect_right(self.radii, min(ends, default=inf))
-        return self.radii[level - 1] if level else 0.0
+        return self._radius_within(min(ends, default=inf)) or 0.0
 
     def _needed_wealth(self, level: int) -> float:
         """log(1 / alpha_j) for level j, rounded up."""
@@ -305,9 +316,10 @@ class Walk(DecidingPlan):
         self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
     ) -> float:
         """alpha times the largest 1 / (alpha_j * wealth) of the tests that were proved, where payoffs
-        are checked on the curve, not on tangents.
+        are checked on the curve, not on tangents; 1 if these tests do not reach the radius.
         """
         worst = 0.0
+        fronts = [0.0, 0.0]
         wealth = np.zeros(0)
         states = self._counted_looks(looks, noise, label)
         for (_, state), look in zip(states, looks, strict=True):
@@ -319,8 +331,9 @@ class Walk(DecidingPlan):
             payoffs = fair_payoffs(test.payoffs[:, :, None], noise, [test.margin])[:, :, 0]
             wealth = wealth + log_gain(payoffs, test.rivals, state.chosen, look)
             if test.is_proved:
+                fronts[test.side] = test.end
                 worst = max(worst, exp(test.needed - wealth.min()))
-        return self.alpha * worst
+        return self.alpha * worst if min(fronts) >= radius else 1.0
 
     def _counted_looks(
         self, looks: Sequence[Look], noise: Noise, label: int | None

@@ -25,7 +25,7 @@ _SMALLEST_AIM = 0.02
 _LEAST_SHARE = 1e-4
 """The smallest share of votes that a bet expects."""
 _SLOWEST = 1e-9
-"""The smallest growth of log wealth by a sample that is told from none."""
+"""Slower growth of log wealth by a sample counts as none."""
 _GROUPS = 3
 """Rivals that are bet against one by one."""
 
@@ -106,13 +106,17 @@ class State(NamedTuple):
     """None before the first look and at the end."""
     spent: int = 0
     own: int = 0
-    """Votes for the class among the `counted` samples."""
-    counted: int = 0
+    """Votes for the class, without those of the first look."""
 
     @property
     def behind(self) -> int:
         """The number of the side that is proved less far."""
         return int(self.sides[1].front < self.sides[0].front)
+
+    @property
+    def tested_side(self) -> Side:
+        """The side of the test."""
+        return self.sides[test_of(self).side]
 
     def with_side(self, number: int, side: Side) -> Self:
         """The state with another side."""
@@ -120,7 +124,7 @@ class State(NamedTuple):
         return self._replace(sides=sides)
 
     def without_test(self, side: Side) -> Self:
-        """The state after its test, whose side is this one now."""
+        """The state without a test; `side` replaces the side that was tested."""
         return self.with_side(test_of(self).side, side)._replace(test=None, more=0)
 
 
@@ -157,7 +161,7 @@ def moved(state: State) -> State:
     test = state.test
     if test is None:
         return state
-    side = state.sides[test.side]
+    side = state.tested_side
     slope = test.margin / (test.end - side.front)
     failed = tuple(end for end in side.failed if end > test.end)
     return state.without_test(Side(test.end, slope, side.votes, side.seen, failed))
@@ -171,7 +175,7 @@ def counted(state: State, look: Look) -> State:
         return state._replace(spent=spent, more=0)
     own = look.of(state.chosen)
     gain = log_gain(test.payoffs, test.rivals, state.chosen, look)
-    side = state.sides[test.side]
+    side = state.tested_side
     votes = {c: side.votes.get(c, 0) + look.votes.get(c, 0) for c in {**side.votes, **look.votes}}
     side = side._replace(votes=votes, seen=side.seen + look.samples)
     test = test._replace(wealth=test.wealth + gain, drawn=test.drawn + look.samples)
@@ -180,7 +184,6 @@ def counted(state: State, look: Look) -> State:
         more=0,
         spent=spent,
         own=state.own + own,
-        counted=state.counted + look.samples,
     )
 
 
@@ -195,8 +198,7 @@ def log_gain(payoffs: Array, rivals: Sequence[int], chosen: int | None, look: Lo
 
 
 def _shares_in_test(state: State) -> tuple[float, Array]:
-    test = test_of(state)
-    return state.sides[test.side].shares(state.chosen, test.rivals)
+    return state.tested_side.shares(state.chosen, test_of(state).rivals)
 
 
 def with_bets(states: Sequence[State]) -> list[State]:
@@ -237,13 +239,9 @@ def prices_of(states: Sequence[State], extra: float, give_up: float) -> tuple[Ar
         give_up: The probability that votes look as bad by bad luck.
     """
     noise = states[0].noise
-    tests = list(map(test_of, states))
-    seen = np.array(
-        [state.sides[test.side].seen for state, test in zip(states, tests, strict=True)]
-    )
-    shares = list(map(_shares_in_test, states))
-    own = np.array([a for a, _ in shares])
-    rival = np.array([against.max() for _, against in shares])
+    seen = np.array([state.tested_side.seen for state in states])
+    shares = map(_shares_in_test, states)
+    own, rival = np.array([(own, against.max()) for own, against in shares]).T
     luck = -ndtri(max(give_up, _LEAST_SHARE)) * np.sqrt((own + rival) / seen) / 2
     lucky_own = np.minimum(own + luck, 1 - _LEAST_SHARE)
     lucky_rival = np.clip(rival - luck, _LEAST_SHARE / 2, 1 - lucky_own)
@@ -251,7 +249,7 @@ def prices_of(states: Sequence[State], extra: float, give_up: float) -> tuple[Ar
     rival = np.stack([rival, lucky_rival])
     margins = best_margins(noise, own, rival)
     growth = bet_at(noise, margins, own, rival).growth
-    needed = np.array([test.needed for test in tests])
+    needed = np.array([test_of(state).needed for state in states])
     needs = np.stack([needed + extra, needed]) / np.maximum(growth, _SLOWEST)
     price, lucky_price = needs / margins
     return price, lucky_price

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 from time import perf_counter
 
@@ -183,7 +183,7 @@ class _OpenInput:
 
     id: int
     case: Case
-    looks: list[Look] = field(default_factory=list)
+    looks: list[Look]
     cell: Cell | None = None
     """The cell whose picture lies in the slot."""
     margin: float | None = None

@@ -44,16 +44,16 @@ class Views:
         self._stream: torch.cuda.Stream | None = None
         if self._device.type == "cuda":
             self._stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
-        with self._beside():
+        with self._on_own_stream():
             self._pictures = torch.zeros_like(counter.inputs, device=self._device)
 
-    def _beside(self) -> AbstractContextManager[object]:
+    def _on_own_stream(self) -> AbstractContextManager[object]:
         """The stream of the pictures; on a host there is only one."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def load(self, slot: int, x: Tensor) -> None:
         """Keep the picture of a slot."""
-        with self._beside():
+        with self._on_own_stream():
             self._pictures[slot].copy_(x)
 
     @torch.inference_mode()
@@ -61,23 +61,23 @@ class Views:
         """Write the pictures at the centres of cells into slots; returns the margins of the cells."""
         numbers = NUMBERS_PER_VALUE * prod(self._pictures.shape[1:])
         size = max(_MOST_NUMBERS[self._device.type] // numbers, 1)
-        shown: list[float] = []
+        margins: list[float] = []
         for first in range(0, len(slots), size):
             part = slice(first, first + size)
-            shown += self._show(slots[part], cells[part])
-        return shown
+            margins += self._show(slots[part], cells[part])
+        return margins
 
     def _show(self, slots: Sequence[int], cells: Sequence[Cell]) -> list[float]:
-        with self._beside():
+        with self._on_own_stream():
             places = torch.tensor(slots, device=self._device)
             centre, near, far = torch.tensor(cells, dtype=torch.float64, device=self._device).T
             x = self._pictures[places]
-            transformed, margins = cover(x, self.noise, centre, near, far)
+            transformed, found = cover(x, self.noise, centre, near, far)
             pictures = transformed.to(x.dtype)
-            needed = margins.tolist()  # now the stream is idle
+            margins = found.tolist()  # now the stream is idle
         inputs = self.counter.inputs
         if self._stream is not None:
             for tensor in (places, pictures):
                 tensor.record_stream(torch.cuda.current_stream(self._device))
         inputs[places.to(inputs.device)] = pictures.to(inputs.device)
-        return [ceil(margin * _STEPS) / _STEPS for margin in needed]
+        return [ceil(margin * _STEPS) / _STEPS for margin in margins]

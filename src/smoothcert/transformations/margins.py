@@ -82,11 +82,10 @@ def _changes(x: Tensor, transformation: Transformed, middles: Tensor, edges: Ten
     """D of every value that is kept (n, parts, channels, pixels)."""
     wider = continued(x)
     height, width = wider.shape[2:]
-    grid = grid_of(tuple(x.shape[1:]), transformation, middles)
+    grid = grid_of(x, transformation, middles)
     length, angle = _paths(transformation, middles, edges)
     path = length[:, :, None] * grid.kept.abs() + _SMALLEST_STEP
-    modulus, turned = transformation.polar(middles)
-    at = torch.polar(modulus, turned)[:, :, None] * grid.kept
+    at = torch.polar(*transformation.polar(middles))[:, :, None] * grid.kept
     direction = torch.sgn(at) * transformation.direction
     reach = path + _ROUNDING
     rows = _touched(at.imag + (height - 1) / 2, reach, height - 2)

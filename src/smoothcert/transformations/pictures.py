@@ -34,8 +34,9 @@ class Grid(NamedTuple):
     """The positions of those that are kept."""
 
 
-def grid_of(shape: tuple[int, ...], transformation: Transformed, like: Tensor) -> Grid:
-    """The pixels of pictures of a shape, in the precision and on the device of `like`."""
+def grid_of(x: Tensor, transformation: Transformed, like: Tensor) -> Grid:
+    """The pixels of pictures, in the precision and on the device of `like`."""
+    shape = tuple(x.shape[1:])
     if len(shape) != 3 or min(shape[1:]) < _LEAST_SIDE:
         raise InvalidInput(
             "not-pictures",
@@ -74,9 +75,8 @@ def transform(x: Tensor, transformation: Transformed, amounts: Tensor) -> Tensor
         transformation: What is done to them.
         amounts: By how much each is transformed (n).
     """
-    grid = grid_of(tuple(x.shape[1:]), transformation, amounts)
-    modulus, angle = transformation.polar(amounts)
-    at = grid.positions * torch.polar(modulus, angle)[:, None, None]
+    grid = grid_of(x, transformation, amounts)
+    at = grid.positions * torch.polar(*transformation.polar(amounts))[:, None, None]
     wider = continued(x.to(amounts.dtype))
     height, width = wider.shape[2:]
     v = (at.imag + (height - 1) / 2).clamp(0, height - 1)

@@ -1,6 +1,7 @@
 """Margins checked by a second route, in NumPy: cells are divided until each part is proved.
 
-It shares no code with the route of a run. The pixel at distance rho from the centre reads along a
+It shares only the formulas of the transformation and the size of the disk with the route of a run.
+The pixel at distance rho from the centre reads along a
 path of length rho * L in a direction t that turns by at most some angle. With the largest slopes gx
 and gy of the squares that the path can touch, no value changes by more than
 rho * L * (gx (|tx| + angle) + gy (|ty| + angle)) on the way from the middle of a part.

@@ -45,11 +45,12 @@ class DiffusionDenoiser(Denoiser):
         prediction: Prediction = "epsilon",
         shape: tuple[int, ...] | None = None,
     ) -> None:
+        alphas = alphas.double().cpu()
         levels = _levels(alphas)
         super().__init__((float(levels[0]) / 2, float(levels[-1]) / 2), shape=shape)
         self.network = network
         # Not a buffer, which would be rounded with the weights of the network.
-        self.alphas = alphas.double().cpu()
+        self.alphas = alphas
         self.prediction: Prediction = _check.one_of("prediction", prediction, get_args(Prediction))
 
     def timestep(self, sigma: float) -> int:
@@ -233,5 +234,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _levels(alphas: Tensor) -> Tensor:
     """The deviation of the noise at each timestep relative to the image, for images in [-1, 1]."""
-    alphas = alphas.double().cpu()
     return ((1 - alphas) / alphas).sqrt()

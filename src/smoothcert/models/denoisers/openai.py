@@ -306,11 +306,8 @@ class _Builder:
         self._preset = preset
         self._file = file
         outputs = self._numbers("output_blocks")
-        blocks = [self._numbers(f"output_blocks.{number}") for number in outputs]
-        ends_level = [self._is_upsampling(number, parts) for number, parts in enumerate(blocks)]
-        self._upsampling = [number for number in outputs if ends_level[number]]
-        levels = len(self._upsampling) + 1
-        self._per_level = len(outputs) // levels
+        self._upsampling = list(filter(self._is_upsampling, outputs))
+        self._per_level = len(outputs) // (len(self._upsampling) + 1)
         """Input blocks of a level with its downsampling, which is as many as output blocks."""
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -393,8 +390,9 @@ class _Builder:
             )
         return heads
 
-    def _is_upsampling(self, number: int, parts: list[int]) -> bool:
+    def _is_upsampling(self, number: int) -> bool:
         """Whether an output block ends with a part that doubles the edges."""
+        parts = self._numbers(f"output_blocks.{number}")
         last = f"output_blocks.{number}.{parts[-1]}"
         is_residual = len(parts) > 1 and f"{last}.in_layers.2.weight" in self._shapes
         return is_residual or f"{last}.conv.weight" in self._shapes
