@@ -4,10 +4,16 @@ The names in `__init__.pyi` are the whole public interface. Each is imported whe
 so that `import smoothcert` costs nothing and the statistics never load torch.
 """
 
+import os
 import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+# torch reads this when it is imported. Threads that wait busily slow down the one that they wait
+# for, if they share its core.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # We read the stub ourselves: lazy_loader would do the same, but it is one package more to install.
 _STUB = Path(__file__).with_suffix(".pyi").read_text()

@@ -43,7 +43,8 @@ class Settings:
             their grid, as `GridGaussian(sigma)`, which is exact in floating point and costs little
             there. Otherwise, this is `Gaussian(sigma)`. A run that is resumed keeps its noise.
         weights: A checkpoint (.safetensors, .pth, .pth.tar) for a model that is given by its name.
-            Several, separated by commas, are an ensemble: the mean of their logits is certified.
+            Several, separated by commas, or a list in Python, are an ensemble: the mean of their
+            logits is certified.
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of the training method
             "denoiser", hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion
@@ -80,7 +81,9 @@ class Settings:
 
     noise: Noise | Any = _NOT_GIVEN
     sigma: float | None = None
-    weights: str | Path | None = field(default=None, metadata=_option(str | None))
+    weights: str | Path | Sequence[str | Path] | None = field(
+        default=None, metadata=_option(str | None)
+    )
     classes: int | None = field(default=None, metadata=_option(int | None))
     denoiser: str | Path | nn.Module | None = field(default=None, metadata=_option(str | None))
     local: str | tuple[int, float] | None = field(

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tests.refusals import refused
 from torch import nn
 
 import smoothcert as sc
 from smoothcert.data import find_dataset
+from smoothcert.errors import SmoothcertWarning
 from smoothcert.models.architectures import build
 from smoothcert.models.wrappers import Ensemble, LocalMean
 from smoothcert.runs.progress import Progress
@@ -77,7 +78,18 @@ def test_an_ensemble_is_the_mean_of_the_logits_of_its_members(files):
         together = classifier_of(model=model, weights=joined(files))
         assert torch.allclose(together.module(x), mean, atol=1e-6)
     assert together.name == "fashion-cnn"
+    assert classifier_of(weights=files).weights_hash == together.weights_hash
+    assert sc.Smoothed("fashion-cnn", weights=files, sigma=0.25).weights == joined(files)
     assert together.weights_hash != classifier_of(weights=joined(files[:2])).weights_hash
+
+
+def test_members_that_were_trained_differently_are_named(files):
+    save_file(load_file(files[1]), files[1], {"architecture": "fashion-cnn", "sigma": "0.5"})
+    with pytest.warns(
+        SmoothcertWarning, match="unknown noise; with noise of deviation 0.5"
+    ) as seen:
+        sc.load_classifier(None, weights=joined(files))
+    assert seen[0].message.code == "other-training"
 
 
 def test_a_file_whose_name_has_a_comma_is_one_file(files):

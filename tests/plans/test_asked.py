@@ -21,6 +21,7 @@ from smoothcert import (
     Price,
     Splitting,
     Uniform,
+    Walk,
 )
 from smoothcert.data.groups import read_levels
 from smoothcert.plans import Case
@@ -261,7 +262,13 @@ def test_counted_outcomes_answer_exactly():
 def test_a_plan_whose_votes_decided_when_to_stop_says_what_to_do(plan):
     with refused("plan-answers-no-question", plan=plan) as error:
         Question(1, (KIND,)).plan(plan)
-    assert "ask when you certify" in str(error.value)
+    assert "ask when you certify, with certify --groups or --top" in str(error.value)
+
+
+def test_a_walk_can_only_be_asked_for_groups_when_it_is_certified():
+    with refused("plan-answers-no-question") as error:
+        Question(1, (KIND,)).plan(Walk([5.0]))
+    assert str(error.value).endswith("with certify --groups")
 
 
 def test_a_pilot_that_chose_the_class_does_not_count_for_a_group():

@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import refused
 
 from smoothcert.errors import InvalidInput, MissingExtra
-from smoothcert.noises import Ablation, Discrete, Gaussian
+from smoothcert.noises import Ablation, Discrete, Gaussian, Laplace
 from smoothcert.plans import AtRadii, Exact
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
@@ -274,6 +274,20 @@ def test_the_published_form_warns_that_it_loses_decided_radii(
     write_results(decided, tmp_path / "a.csv")
     write_results(iss_run, tmp_path / "b.tsv")
     assert not recwarn.list
+
+
+def test_the_published_form_warns_that_it_loses_the_norm(iss_run: Results, altered, tmp_path):
+    elsewhere = altered(iss_run, noise=Laplace(0.25))
+    with pytest.warns(UserWarning, match="radii of iss are in l1"):
+        write_results(elsewhere, tmp_path / "a.tsv")
+
+
+def test_a_card_names_what_belongs_to_the_classifier(iss_run: Results, altered):
+    settings = {"local": "5,0.25"}
+    manifest = altered(iss_run.manifest, weights="a,b,c", settings=settings)
+    card = write_results(altered(iss_run, manifest=manifest), format="card").decode()
+    assert "| network | the mean of 3 networks |" in card
+    assert "| local | 5,0.25 |" in card
 
 
 def test_a_card_shows_foreign_names_as_text(iss_run, altered):

@@ -196,6 +196,7 @@ def _scattered(x):
 
 def test_a_majority_is_enough_where_radii_have_no_steps():
     assert shortfall(Gaussian(0.5), None) == "no class provably wins the vote"
+    assert shortfall(Gaussian(0.5), (0.25,), top=3) == "no class is provably among the top 3"
     assert shortfall(Discrete(0.8), (0.0, 1.0)) == "no class provably wins the vote"
     assert "radius of 1 needs 87.51%" in shortfall(Discrete(0.8), None)
 

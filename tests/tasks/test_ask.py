@@ -297,6 +297,8 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, groups=LEVELS)
     with refused("only-for-levels"):
         ask(run, top=2, radii=[0.5])
+    with refused("only-for-levels"):
+        ask(run, finest=True)
     with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
     with refused("one-group"):

@@ -6,7 +6,6 @@ start quickly.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import warnings
@@ -46,9 +45,6 @@ for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         add_command(app, _function, panel=_panel)
 
-_SPINS = "1000"
-"""How long torch's threads spin while they wait for each other. With the default, they slow down
-the threads that they wait for, if these share their cores."""
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -80,8 +76,6 @@ def main(application: typer.Typer = app) -> None:
     Args:
         application: The commands.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:  # torch reads this when it is imported
-        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     warnings.showwarning = _warn
     # After this, workers and the display end properly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +47,13 @@ _CHOICES = (
     "file.py:function or package.module:function"
 )
 
+Weights: TypeAlias = str | Path | Sequence[str | Path] | None
+
 
 def load_classifier(
     spec: str | None,
     *,
-    weights: str | Path | None = None,
+    weights: Weights = None,
     classes: int | None = None,
     sigma: float | None = None,
     stochastic: bool = False,
@@ -66,7 +68,8 @@ def load_classifier(
             is allowed if the weights file states its architecture.
         weights: A weights file, or "none" for an untrained network, which certifies nothing but
             takes the same time. By default, the weights that come with the model: bundled, or
-            published by its source. Several files, separated by commas, are an ensemble.
+            published by its source. Several files, separated by commas or in a list, are an
+            ensemble.
         classes: The number of classes, if the model does not determine it.
         sigma: The standard deviation of the noise of the certificates. Among bundled weights, those
             whose training noise is closest to it are taken.
@@ -83,10 +86,20 @@ def load_classifier(
     """
     if classes is not None:
         classes = _check.whole("classes", classes, least=2)
-    files = [] if weights is None or Path(weights).is_file() else str(weights).split(",")
-    if len(files) > 1:
-        return ensemble([_loaded(spec, file, classes, sigma, stochastic) for file in files])
+    weights = named_weights(weights)
+    if weights is not None and not Path(weights).is_file():
+        files = [file.strip() for file in weights.split(",")]
+        if len(files) > 1:
+            return ensemble([_loaded(spec, file, classes, sigma, stochastic) for file in files])
     return _loaded(spec, weights, classes, sigma, stochastic)
+
+
+def named_weights(weights: Weights) -> str | None:
+    """The files with the weights, separated by commas; None if the user named none."""
+    if weights is None:
+        return None
+    files = [weights] if isinstance(weights, str | Path) else weights
+    return ",".join(map(str, files))
 
 
 def _loaded(

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import interpolate
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier, Network, find_logits
 
 _BILINEAR = "bilinear"
@@ -201,9 +201,16 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
 
     Args:
         classifiers: Classifiers of the same classes and inputs. What is known of the first one's
-            training is taken to hold for all.
+            training is taken to hold for all, and a warning says if it does not.
     """
     first = classifiers[0]
+    trained = list(dict.fromkeys(map(_training, classifiers)))
+    if len(trained) > 1:
+        warn(
+            "other-training",
+            "the networks of the ensemble were trained differently: {trained}",
+            trained="; ".join(trained),
+        )
     members = []
     for classifier in classifiers:
         module = _module_of(classifier, "weights")
@@ -218,6 +225,14 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
     hashes = " ".join(str(each.weights_hash) for each in classifiers)
     weights_hash = hashlib.sha256(f"the mean of {hashes}".encode()).hexdigest()
     return replace(first, module=Ensemble(members).eval(), weights_hash=weights_hash)
+
+
+def _training(classifier: Classifier) -> str:
+    """The noise in training, in words."""
+    if classifier.trained_noise is not None:
+        return f"with {classifier.trained_noise}"
+    sigma = classifier.trained_sigma
+    return "with unknown noise" if sigma is None else f"with noise of deviation {sigma:g}"
 
 
 def _kind(classifier: Classifier) -> str:

@@ -41,6 +41,7 @@ from smoothcert.plans.groups import Groups
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.plans.votes import ManyVotes
+from smoothcert.plans.walk import Walk
 from smoothcert.statistics.bounds import Array
 
 _ANSWERING = (Fixed, InputSpecific, AtRadii, BettingRadii, Exact)
@@ -82,11 +83,14 @@ class Question:
             InvalidInput: Its votes do not answer the question.
         """
         if type(plan) not in _ANSWERING:
+            is_walk = isinstance(plan, Walk)
             raise InvalidInput(
                 "plan-answers-no-question",
-                'the votes of "{plan}" prove nothing else, because they decided when to stop: ask '
-                "when you certify, with certify --groups or --top",
+                'the votes of "{plan}" prove nothing else, because they decided {what}: ask when '
+                "you certify, with {how}",
                 plan=plan,
+                what="which pictures to look at" if is_walk else "when to stop",
+                how="certify --groups" if is_walk else "certify --groups or --top",
             )
         changes: dict[str, Any] = {}
         if not isinstance(plan, Exact):

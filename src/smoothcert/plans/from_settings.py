@@ -55,11 +55,12 @@ def plan_from(settings: PlanSettings, *, budget: bool = False) -> Plan:
 def _option_of_another(name: str, method: str, plans: Mapping[str, Any]) -> InvalidInput:
     """The error for a setting that no chosen plan knows."""
     owners = [key for key, cls in plans.items() if name in _parameters_of(cls)]
+    *most, last = [setting("method", owner) for owner in owners]
     return InvalidInput(
         "option-of-another-method",
         "{given} is for {owners}: leave it out with `method={method}`",
         given=setting(name),
-        owners=" or ".join(setting("method", owner) for owner in owners),
+        owners=f"{', '.join(most)} or {last}" if most else last,
         method=method,
         option=name,
     )

@@ -111,21 +111,20 @@ class Walk(DecidingPlan):
         if self.radii[0] <= 0:
             raise InvalidInput(
                 "no-interval",
-                "radii of a walk must be above 0, got {radius:g}",
+                "radii of a rotation or zoom must be above 0, got {radius:g}",
                 radius=self.radii[0],
             )
         if self.known_labels and self.samples <= _TEACHING_SAMPLES:
             raise InvalidInput(
                 "too-few-samples",
-                "a walk with known labels needs more than {least} samples, got {samples}",
+                "a rotation or zoom with known labels needs more than {least} samples, got {samples}",
                 least=_TEACHING_SAMPLES,
                 samples=self.samples,
             )
         if self.top > 1:
             raise InvalidInput(
                 "walk-of-top",
-                "a walk proves that a class beats all others, and answers no question about the "
-                "top {top}: leave `top={top}` out",
+                "under a rotation or zoom, only the first class is proved: leave `top={top}` out",
                 top=self.top,
             )
 
@@ -157,7 +156,8 @@ class Walk(DecidingPlan):
         if not isinstance(votes, Look):
             raise InvalidInput(
                 "needs-pictures",
-                "a walk depends on the pictures, so it cannot be followed on votes alone",
+                "what a rotation or zoom costs depends on the pictures, not on votes alone: leave "
+                "out `dry_run`, `budget` and `minutes`, and limit the cost by `samples`",
             )
         return self.update_each([state], [votes])[0]
 

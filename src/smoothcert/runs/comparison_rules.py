@@ -111,7 +111,7 @@ def notes_on(a: Results, b: Results, common: int) -> Iterator[str]:
     second = b.certified_by
     if first is None or second is None:
         yield (
-            "A published log does not tell inputs, noise, alpha and samples; "
+            "A published log does not tell inputs, noise, norm, alpha and samples; "
             "these are taken to be alike."
         )
         return

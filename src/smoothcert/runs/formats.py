@@ -227,6 +227,14 @@ def _check_format(results: Results, format: str, radii: Sequence[float] | None) 
             "low at these radii when it is read again: csv, json and parquet keep the plan",
             name=results.name,
         )
+    if format == "cohen" and results.noise is not None and results.noise.norm != "l2":
+        warn(
+            "lossy-format",
+            "the cohen format does not say that radii of {name} are in {norm}, so they are read as "
+            "l2: csv, json and parquet keep the noise",
+            name=results.name,
+            norm=results.noise.norm,
+        )
     if format in _OF_CLASSES and question_in_words(results) is not None:
         raise InvalidInput(
             "format-of-classes",

@@ -50,7 +50,8 @@ def summary(
     lines.append(caveat(run.plan) or all_together(run))
     lines += [_failure(run), out_of_reach(run, shown)]
     if run.abstained.any() and least_certificate(run.noise, run.decided_radii) is not None:
-        lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii)}")
+        top = run.plan.top if run.plan else 1
+        lines.append(f"no certificate means that {shortfall(run.noise, run.decided_radii, top)}")
     missing = int(run.missing.sum())
     if missing:
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
@@ -233,8 +234,10 @@ def caveat_of_budget(results: Results) -> str | None:
     )
 
 
-def shortfall(noise: Noise | None, radii: Sequence[float] | None) -> str:
+def shortfall(noise: Noise | None, radii: Sequence[float] | None, top: int = 1) -> str:
     """Why an input has no certificate. A class may win the vote, and have too few votes for one."""
+    if top > 1:
+        return f"no class is provably among the top {top}"
     least = least_certificate(noise, radii)
     if least is None:
         return "no class provably wins the vote"

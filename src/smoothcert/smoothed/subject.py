@@ -36,7 +36,7 @@ from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.base import Network, check_values, check_weights, snapshot
 from smoothcert.models.denoisers import Denoiser, denoised, load_denoiser
 from smoothcert.models.denoisers.base import check_estimates
-from smoothcert.models.load import as_classifier, hint_for
+from smoothcert.models.load import as_classifier, hint_for, named_weights
 from smoothcert.models.outputs import fingerprint
 from smoothcert.models.wrappers import (
     Fit,
@@ -116,7 +116,7 @@ class Subject(Settings):
             classes=classes,
             resize=resize,
             model=self._loaded_model(noise),
-            weights=None if self.weights is None else str(self.weights),
+            weights=named_weights(self.weights),
             denoiser=self._loaded_denoiser(),
             local=None if self.local is None else checked_local(self.local),
             groups=None if self.groups is None else as_text(self.groups),

@@ -178,16 +178,16 @@ def _check_asked(
     radii: Sequence[float] | None,
 ) -> None:
     """Refuse what is no question, and a run that cannot be asked."""
-    if (top is None) == (groups is None):
-        raise InvalidInput(
-            "no-question",
-            "ask for either `top=3` or `groups=groups.toml`",
-        )
     if (groups is None and finest) or (radii is not None and not finest):
         raise InvalidInput(
             "only-for-levels",
             "{option} is for the finest answer: give `groups=groups.toml` and `finest=True`",
             option=setting("finest" if finest else "radii"),
+        )
+    if (top is None) == (groups is None):
+        raise InvalidInput(
+            "no-question",
+            "ask for either `top=3` or `groups=groups.toml`",
         )
     if run.manifest.groups is not None or run.plan.top > 1:
         raise InvalidInput(
