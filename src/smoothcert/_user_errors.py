@@ -93,7 +93,7 @@ def naming_user_errors() -> Iterator[None]:
         methods = [frame for frame, _ in _frames(error) if _is_users_method(frame)]
         if not methods:
             raise
-        cls = type(methods[-1].f_locals["self"])
+        cls = type(_receiver(methods[-1]))
         code = methods[-1].f_code
         raise _failure(f"{cls.__name__}.{code.co_name}", error, code.co_filename) from error
 
@@ -105,7 +105,13 @@ def _is_users_method(frame: FrameType) -> bool:
     """
     package = frame.f_globals.get("__name__", "").partition(".")[0]
     ours = __name__.partition(".")[0]
-    return package != ours and isinstance(frame.f_locals.get("self"), Recorded)
+    return package != ours and isinstance(_receiver(frame), Recorded)
+
+
+def _receiver(frame: FrameType) -> object:
+    """The first argument of a call, which methods usually call self."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return frame.f_locals.get(names[0]) if names else None
 
 
 def is_our_own(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ import torch
 from safetensors import safe_open
 from tests.refusals import refused
 
+from smoothcert.models.base import state_hash
 from smoothcert.models.denoisers import load_denoiser
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference"
@@ -74,6 +75,16 @@ def test_heads_that_do_not_fit_are_refused(tmp_path):
     torch.save(reference("guided")[0], tmp_path / "model.pt")
     with refused("wrong-heads", channels=64, heads=5):
         load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=5")
+    with refused("wrong-heads", channels=64):  # one head of 48 channels would leave 16 alone
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},head_channels=48")
+
+
+@needs_reference
+def test_what_the_file_does_not_tell_is_a_part_of_the_hash(tmp_path):
+    torch.save(reference("improved")[0], tmp_path / "model.pt")
+    settings = ("", ",heads=2", ",heads=8", ",rescaled=0", ",schedule=linear")
+    hashes = {state_hash(load_denoiser(f"openai:{tmp_path / 'model.pt'}{s}")) for s in settings}
+    assert len(hashes) == len(settings)
 
 
 @needs_reference
@@ -92,6 +103,15 @@ def test_settings_without_a_meaning_are_refused(tmp_path):
         load_denoiser(f"openai:{tmp_path / 'model.pt'},rescaled=false")
     with refused("no-heads"):
         load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=0")
+    with refused("no-heads"):
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=4,head_channels=16")
+    for settings in ("heads=4,heads=8", "preset=guided"):
+        with refused("bad-denoiser-setting"):
+            load_denoiser(f"openai:{tmp_path / 'model.pt'},{settings}")
+    with refused("not-whole"):
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},heads=\u0664")  # a digit of another script
+    with refused("too-many-steps"):
+        load_denoiser(f"openai:{tmp_path / 'model.pt'},steps=99999999999")
 
 
 def test_other_files_and_settings_are_refused(tmp_path):

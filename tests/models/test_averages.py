@@ -162,7 +162,9 @@ def test_a_run_names_the_local_noises_that_differ(files, tmp_path):
         assert "local" in error.value.fields["names"]
 
 
-@pytest.mark.parametrize("local", ["5", "0,0.25", "5,-1", "5,nan", "x,y", "1,2,3", 5])
+@pytest.mark.parametrize(
+    "local", ["5", "0,0.25", "5,-1", "5,nan", "x,y", "1,2,3", 5, "100000000,0.25"]
+)
 def test_local_smoothing_needs_a_number_and_a_deviation(local):
     with refused("not-local"):
         sc.Smoothed("fashion-cnn", sigma=0.25, local=local)

@@ -108,6 +108,16 @@ def test_old_files_without_batch_counters_load(tmp_path: Path, trained: nn.Modul
     assert agree(load_classifier("cifar-resnet20", weights=tmp_path / "old.pth").module, trained)
 
 
+def test_sparse_weights_load_and_complex_ones_are_refused(tmp_path: Path, trained) -> None:
+    state = own_state(trained)
+    sparse = {**state, "fc.weight": state["fc.weight"].to_sparse()}
+    torch.save(sparse, tmp_path / "sparse.pth")
+    assert agree(load_classifier("cifar-resnet20", weights=tmp_path / "sparse.pth").module, trained)
+    torch.save({**state, "fc.weight": state["fc.weight"] + 1j}, tmp_path / "complex.pth")
+    with refused("complex-weights", key="fc.weight"):
+        load_classifier("cifar-resnet20", weights=tmp_path / "complex.pth")
+
+
 def test_training_noise_is_what_the_file_states_and_not_its_name(tmp_path: Path) -> None:
     file = tmp_path / "noise_0.25.pth"
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": 0.5}, file)

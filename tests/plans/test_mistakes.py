@@ -133,6 +133,16 @@ def test_what_is_finished_before_a_mistake_is_saved(tmp_path):
     assert set(sc.open_run(tmp_path).id) == {0, 1, 2, 3, 4}
 
 
+class Unusual(Own):
+    def prove(this, state):  # not self
+        raise KeyError("no such key")
+
+
+def test_a_mistake_is_named_whatever_a_method_calls_its_object():
+    with pytest.raises(sc.InvalidInput, match=r"Unusual.prove fails \(KeyError\)"):
+        sc.plans.Case(Unusual(), sc.Gaussian(0.5)).proof()
+
+
 def test_a_mistake_of_a_noise_is_named(tmp_path):
     for plan in (Own(), sc.InputSpecific(1_000)):
         with pytest.raises(

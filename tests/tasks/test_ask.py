@@ -299,6 +299,10 @@ def test_questions_that_make_no_sense_are_refused(run):
         ask(run, top=2, radii=[0.5])
     with refused("only-for-levels"):
         ask(run, finest=True)
+    with refused("reserved-level", title="class"):  # its answers would be read as classes
+        ask(run, groups={"class": {"pet": "0,1", "car": "2"}})
+    with refused("reserved-level"):
+        ask(run, groups={"class": {"pet": "0,1", "car": "2"}}, finest=True)
     with refused("unknown-class", name="cat"):
         ask(run, groups={"pet": ["cat"]})
     with refused("one-group"):

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.refusals import refused
@@ -11,6 +12,7 @@ from tests.refusals import refused
 import smoothcert as sc
 from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
+from smoothcert.data import ArrayDataset
 from smoothcert.executors import Job
 from smoothcert.executors.worker import Worker
 from smoothcert.plans import AtRadii, Case
@@ -79,6 +81,24 @@ def test_a_run_goes_on_with_a_higher_ceiling_and_then_with_a_larger_radius(tmp_p
     assert again.manifest.finished == third.manifest.finished
     with refused("other-configuration", what="run", names=["plan.radii", "plan.samples"]):
         certify(tmp_path / "run", short)
+
+
+def test_a_run_does_not_go_on_with_other_names_of_its_classes(tmp_path):
+    x = np.array([x for x, _ in DATA], np.float32)
+    y = np.array([label for _, label in DATA])
+
+    def named(*names):
+        return ArrayDataset(x, y, name="drawn", class_names=names)
+
+    names = ("cat", "dog", "car")
+    certify(tmp_path, SHORT, data=named(*names), limit=2)
+    run = certify(tmp_path, SHORT, data=named(*names), limit=4)
+    assert run.manifest.class_names == list(names)
+    with refused("other-configuration") as error:
+        certify(tmp_path, SHORT, data=named("cat", "car", "dog"), limit=6)
+    assert "class_names" in error.value.fields["names"]
+    pets = sc.ask(run, groups={"kind": {"pet": ["cat", "dog"], "car": ["car"]}})
+    assert pets.groups.of == (0, 0, 1)  # by the names that the run recorded
 
 
 def test_a_radius_that_enters_late_starts_with_nothing():

@@ -347,7 +347,8 @@ def test_a_method_from_a_file_of_the_user_trains_and_resumes(options, tmp_path):
 
 METHOD = """
 from dataclasses import dataclass
-from smoothcert.training import Method
+import torch
+from smoothcert.training import Method, Objective
 
 @dataclass(frozen=True)
 class Mine(Method):
@@ -364,6 +365,7 @@ class Mine(Method):
     [
         ("raise KeyError('nothing')", "Mine.objective fails (KeyError): 'nothing' ("),
         ("return module(x).mean()", "Mine.objective must return an Objective: a loss, which is a"),
+        ("return Objective(torch.tensor(1.0), x)", "a scalar that depends on the weights"),
     ],
 )
 def test_a_method_of_the_user_that_fails_is_one_sentence(options, body, message, refused, tmp_path):

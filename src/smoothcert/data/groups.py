@@ -25,6 +25,8 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, did_you_mean
 from smoothcert.plans.groups import Groups
 
+CLASS_LEVEL = "class"
+"""The title of the level where each class is a group of its own."""
 GroupsSource: TypeAlias = str | Path | Mapping[str, Any]
 """A file, as in "groups.toml" or "groups.toml:kind", or what such a file holds."""
 

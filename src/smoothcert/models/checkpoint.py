@@ -107,7 +107,15 @@ class Checkpoint:
             )
         with torch.no_grad():
             for key, value in weights.items():
-                target[key].copy_(value)
+                if value.is_complex() and not target[key].is_complex():
+                    raise InvalidInput(
+                        "complex-weights",
+                        "{path}: {key} is complex, and {model} has real weights",
+                        path=self.path,
+                        key=key,
+                        model=name,
+                    )
+                target[key].copy_(value.to_dense())
 
 
 def _factory(name: str, wanted: Shapes, given: Shapes) -> str:

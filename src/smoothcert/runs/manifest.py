@@ -146,6 +146,7 @@ class Manifest:
         in_memory: What the user had in memory, so that the name of the data does not lead to it:
             "data" or "labels".
         questions: The questions that its votes were asked, in order.
+        class_names: The names of the classes; None if they are unknown, and for runs of version 1.
     """
 
     model: str
@@ -179,6 +180,7 @@ class Manifest:
     copies: tuple[int, ...] = ()
     in_memory: str = ""
     questions: list[QuestionEntry] = field(default_factory=list)
+    class_names: list[str] | None = None
 
     @property
     def classifier(self) -> str:
@@ -314,12 +316,19 @@ class Manifest:
             "data_hash": same_data(self.data_hash, recorded.data_hash),
             "denoiser": hash_of(self.denoiser) == hash_of(recorded.denoiser),
             "weights_hash": stochastic[0] != stochastic[1],  # it differs for this reason
+            "class_names": None in (self.class_names, recorded.class_names),
         }
         return {*_MAY_CHANGE, *(name for name, is_alike in reasons.items() if is_alike)}
 
     def same_draws(self, other: Manifest) -> bool:
         """Whether both runs have the same votes for the same samples."""
-        alike = replace(self, ids=other.ids, plan=other.plan, budget=other.budget)
+        alike = replace(
+            self,
+            ids=other.ids,
+            plan=other.plan,
+            budget=other.budget,
+            class_names=other.class_names,
+        )
         return not alike.differences(other)
 
 

@@ -42,4 +42,6 @@ def _recorded_dataset(manifests: Sequence[Manifest]) -> Dataset | None:
         dataset = load_dataset(name)
     except SmoothcertError:
         return None
-    return dataset if dataset.fingerprint == fingerprint else None
+    names = [manifest.class_names for manifest in manifests if manifest.class_names is not None]
+    is_renamed = any(list(dataset.class_names or ()) != recorded for recorded in names)
+    return dataset if dataset.fingerprint == fingerprint and not is_renamed else None

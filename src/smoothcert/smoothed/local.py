@@ -13,17 +13,22 @@ from smoothcert.noises import Gaussian
 from smoothcert.noises.base import Shape
 from smoothcert.sampling.streams import HostStream, Segment, key_for
 
+_MOST_NOISES = 1_000
+"""Each is a forward pass of the classifier for every sample."""
+
 
 def checked_local(local: str | tuple[int, float]) -> str:
     """The number and the standard deviation of local noises, as a text that a run records."""
     with suppress(ValueError, TypeError):
         number, deviation = local.split(",") if isinstance(local, str) else local
-        if int(number) >= 1 and 0 < float(deviation) < inf:
+        if 1 <= int(number) <= _MOST_NOISES and 0 < float(deviation) < inf:
             return f"{int(number)},{float(deviation)!r}"
     raise InvalidInput(
         "not-local",
-        "`local={local}` must be a number of noises and their standard deviation, as in 5,0.25",
+        "`local={local}` must be a number of noises, at most {most:,}, and their standard "
+        "deviation, as in 5,0.25",
         local=local,
+        most=_MOST_NOISES,
     )
 
 

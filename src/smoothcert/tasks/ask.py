@@ -14,7 +14,7 @@ from typing import Literal, overload
 import numpy as np
 
 from smoothcert import _check
-from smoothcert.data.groups import GroupsSource, read_level, read_levels
+from smoothcert.data.groups import CLASS_LEVEL, GroupsSource, read_level, read_levels
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import (
     AtRadii,
@@ -133,7 +133,7 @@ def answered(run: Run, question: Question) -> list[Results]:
     for level, certificates in zip(question.levels, kept, strict=True):
         title = level.title if question.top == 1 else f"top {question.top}"
         settings = dict(run.manifest.settings)
-        if level.title != "class":
+        if level.title != CLASS_LEVEL:
             settings["groups"] = level.text
         answer = Results.from_certificates(
             f"{run.name}: {title}",
@@ -159,14 +159,24 @@ def _question(
     classes = run.manifest.classes
     if groups is None:
         top = _check.whole("top", top, least=2)
-        return Question(top, (Groups.of_members("class", {}, classes),), alpha=alpha)
-    dataset = dataset_of([run.manifest])
-    names = None if dataset is None else dataset.class_names
+        return Question(top, (Groups.of_members(CLASS_LEVEL, {}, classes),), alpha=alpha)
+    names: Sequence[str] | None = run.manifest.class_names
+    if names is None:
+        dataset = dataset_of([run.manifest])
+        names = None if dataset is None else dataset.class_names
+    levels = read_levels(groups, classes, names) if finest else [read_level(groups, classes, names)]
+    if any(level.title == CLASS_LEVEL for level in levels):
+        raise InvalidInput(
+            "reserved-level",
+            "{groups}: no level can be called {title!r}, which stands for the classes themselves: "
+            "give it another name",
+            groups=groups,
+            title=CLASS_LEVEL,
+        )
     if not finest:
-        return Question(1, (read_level(groups, classes, names),), alpha=alpha)
-    levels = read_levels(groups, classes, names)
+        return Question(1, tuple(levels), alpha=alpha)
     checked = None if radii is None else increasing(radii)
-    finest_level = Groups.of_members("class", {}, classes, names)
+    finest_level = Groups.of_members(CLASS_LEVEL, {}, classes, names)
     return Question(1, (*levels, finest_level), checked, alpha)
 
 

@@ -164,6 +164,7 @@ class Request:
         )
         job = job_for(subject, self.dataset, plan, self.ids)
         classifier = subject.classifier
+        names = self.dataset.class_names
         return job, Manifest(
             model=classifier.name,
             classes=classifier.classes,
@@ -184,6 +185,7 @@ class Request:
             copies=tuple(repeated_inputs(self.dataset, self.everything)),
             in_memory=self.in_memory,
             shard=self.shard,
+            class_names=None if names is None else list(names),
             circumstances={"comparison": subject.comparison} if subject.comparison else {},
         )
 

@@ -80,10 +80,12 @@ def optimizer_of(module: nn.Module, recipe: Recipe) -> Optimizer:
 
 def _check_objective(method: Method, objective: object) -> None:
     """Refuse what the method of a user returns if it is not a scalar loss, with outputs."""
-    if not isinstance(objective, Objective) or objective.loss.ndim:
+    loss = objective.loss if isinstance(objective, Objective) else None
+    if loss is None or loss.ndim or not loss.requires_grad:
         raise InvalidInput(
             "not-an-objective",
-            "{kind}.objective must return an Objective: a loss, which is a scalar, and the outputs",
+            "{kind}.objective must return an Objective: a loss, which is a scalar that depends on "
+            "the weights, and the outputs",
             kind=type(method).__name__,
         )
 

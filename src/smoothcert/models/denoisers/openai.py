@@ -36,6 +36,10 @@ _KNOWN_TIMESTEPS = 1_000
 """Networks with rescaled timesteps know 0 to 1,000, however many steps the schedule has."""
 
 
+_MOST_STEPS = 1_000_000
+"""Of a schedule. Published ones have 1,000 or 4,000."""
+
+
 @dataclass(frozen=True)
 class Preset:
     """What a file does not tell.
@@ -58,10 +62,20 @@ class Preset:
         _check.one_of("schedule", self.schedule, tuple(_SCHEDULES))
         for name, least in (("heads", 0), ("head_channels", 0), ("steps", 2)):
             _check.whole(name, getattr(self, name), least=least)
-        _check.one_of("rescaled", self.rescaled, (0, 1))
-        if not (self.heads or self.head_channels):
+        if self.steps > _MOST_STEPS:
             raise InvalidInput(
-                "no-heads", "attention needs heads or head_channels above 0, got neither"
+                "too-many-steps",
+                "steps must be at most {most:,}, got {steps:,}",
+                most=_MOST_STEPS,
+                steps=self.steps,
+            )
+        _check.one_of("rescaled", self.rescaled, (0, 1))
+        if bool(self.heads) == bool(self.head_channels):
+            raise InvalidInput(
+                "no-heads",
+                "attention needs either heads or head_channels above 0, got {heads} and {channels}",
+                heads=self.heads,
+                channels=self.head_channels,
             )
 
 
@@ -121,17 +135,20 @@ def _preset(name: str, settings: list[str], shapes: Shapes) -> Preset:
     changes: dict[str, Any] = {}
     for text in settings:
         key, _, value = text.partition("=")
-        if key not in allowed:
+        if key not in allowed or key in changes:
             raise InvalidInput(
                 "bad-denoiser-setting",
-                "cannot read {text!r} in `denoiser={given}`: settings behind a comma are {allowed}",
+                "cannot read {text!r} in `denoiser={given}`: behind commas are, each once, "
+                "{allowed}",
                 text=text,
                 given=f"openai:{name}",
                 allowed=", ".join(f"{key}=..." for key in sorted(allowed)),
             )
-        changes[key] = int(value) if value.isdecimal() else value
+        changes[key] = int(value) if value.isascii() and value.isdecimal() else value
     if "head_channels" in changes:
         changes.setdefault("heads", 0)
+    elif "heads" in changes:
+        changes["head_channels"] = 0
     return replace(preset, **changes)
 
 
@@ -154,6 +171,10 @@ class OpenAIUNet(nn.Module):
         self.middle_block = build.block("middle_block", "none")
         self.output_blocks = build.output_blocks()
         self.out = build.sequence("out")
+
+    def extra_repr(self) -> str:
+        """What determines the answers beside the weights. It is a part of the hash."""
+        return f"scale={self.scale}"
 
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         """Estimates of the noise, and of its variance where that was learned."""
@@ -256,6 +277,10 @@ class Attention(nn.Module):
         self.norm = nn.GroupNorm(_GROUPS, channels)
         self.qkv = nn.Conv1d(channels, 3 * channels, 1)
         self.proj_out = nn.Conv1d(channels, channels, 1)
+
+    def extra_repr(self) -> str:
+        """What determines the answers beside the weights. It is a part of the hash."""
+        return f"heads={self.heads}"
 
     def forward(self, x: Tensor) -> Tensor:
         """The output for images. Pixels are rows here, as images with channels last store them."""
@@ -377,15 +402,17 @@ class _Builder:
         return nn.Conv2d(rest[0], width, 3, padding=1)
 
     def _heads(self, channels: int) -> int:
-        heads = self._preset.heads or channels // self._preset.head_channels
-        if heads < 1 or channels % heads:
+        per_head = self._preset.head_channels
+        heads = self._preset.heads or channels // per_head
+        if heads < 1 or channels % (per_head or heads):
             raise InvalidInput(
                 "wrong-heads",
-                "{file} has attention over {channels} channels, which {heads} heads cannot share: "
-                "give `denoiser={setting}`",
+                "{file} has attention over {channels} channels, which {shared} cannot share: give "
+                "`denoiser={setting}`",
                 file=self._file,
                 channels=channels,
                 heads=heads,
+                shared=f"heads of {per_head} channels" if per_head else f"{heads} heads",
                 setting=f"openai:{self._file},heads=N",
             )
         return heads
