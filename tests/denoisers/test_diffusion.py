@@ -195,6 +195,24 @@ def copied(folder, place, *, config=None, scheduler=None):
     return place
 
 
+def test_a_run_does_not_go_on_with_another_configuration(folder, tmp_path):
+    """The weights are the same, and a function that returns labels hides small differences."""
+    scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
+    same = copied(folder, tmp_path / "same", scheduler=scheduler)
+    other = copied(folder, tmp_path / "other", config={"freq_shift": 1}, scheduler=scheduler)
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100, pilot=20), "classes": 2}
+    settings |= {"device": "cpu", "batch": 64, "out": tmp_path / "run"}
+
+    def bright(x):
+        return (x.mean((1, 2, 3)) > 0.5).long()
+
+    data = (images(4), [0] * 4)
+    sc.certify(bright, data, denoiser=f"hf:{folder}", limit=1, **settings)
+    sc.certify(bright, data, denoiser=f"hf:{same}", limit=2, **settings)
+    with refused("other-configuration"):
+        sc.certify(bright, data, denoiser=f"hf:{other}", limit=3, **settings)
+
+
 @pytest.mark.parametrize("schedule", ["linear", "scaled_linear", "squaredcos_cap_v2"])
 def test_the_schedule_comes_from_the_file_of_the_scheduler(folder, tmp_path, schedule):
     settings = {

@@ -314,7 +314,7 @@ class Manifest:
             "model": same_weights and bool(self.weights_hash),
             "data": same_data(self.data_hash, recorded.data_hash),
             "data_hash": same_data(self.data_hash, recorded.data_hash),
-            "denoiser": hash_of(self.denoiser) == hash_of(recorded.denoiser),
+            "denoiser": same_denoiser(self.denoiser, recorded.denoiser),
             "weights_hash": stochastic[0] != stochastic[1],  # it differs for this reason
             "class_names": None in (self.class_names, recorded.class_names),
         }
@@ -339,9 +339,12 @@ def recorded_level(text: str, classes: int) -> Groups:
     return read_level(content, classes, None)
 
 
-def hash_of(denoiser: Mapping[str, str] | None) -> str | None:
-    """The hash of a denoiser's weights; None without a denoiser."""
-    return None if denoiser is None else denoiser["hash"]
+def same_denoiser(a: Mapping[str, str] | None, b: Mapping[str, str] | None) -> bool:
+    """Whether two records are of the same denoiser. Version 1 recorded no configuration."""
+    if a is None or b is None:
+        return a is b
+    configs = {record["config"] for record in (a, b) if "config" in record}
+    return a["hash"] == b["hash"] and len(configs) < 2
 
 
 def unreadable_entry(where: object, entry: str, error: Exception) -> InvalidInput:

@@ -15,7 +15,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
 from smoothcert.plans.votes import same_answers
-from smoothcert.runs.manifest import Manifest, hash_of
+from smoothcert.runs.manifest import Manifest, same_denoiser
 from smoothcert.smoothed import Subject
 
 
@@ -136,7 +136,7 @@ def _check_unchanged(manifest: Manifest, recorded: RecordedSubject) -> None:
     """Refuse other weights, other data, and a model that gives other answers."""
     classifier = recorded.subject.classifier
     unchanged = {
-        "denoiser's weights": hash_of(manifest.denoiser) == hash_of(classifier.denoiser),
+        "denoiser's weights": same_denoiser(manifest.denoiser, classifier.denoiser),
         "weights": manifest.weights_hash == classifier.weights_hash,
         "data": same_data(manifest.data_hash, recorded.dataset.fingerprint),
     }

@@ -67,6 +67,11 @@ class Denoiser(nn.Module, ABC):
         return self.denoise(x, sigma)
 
     @property
+    def config(self) -> str:
+        """A hash of what determines the answers and is neither in the weights nor in `repr`."""
+        return ""
+
+    @property
     def span(self) -> str:
         """The range of sigma in words."""
         low, high = self.sigmas
@@ -208,6 +213,7 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
             "name": denoiser.name,
             "hash": denoiser_hash,
             "description": denoiser.describe(sigma),
+            **({"config": denoiser.config} if denoiser.config else {}),
         },
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -52,6 +53,15 @@ class DiffusionDenoiser(Denoiser):
         # Not a buffer, which would be rounded with the weights of the network.
         self.alphas = alphas
         self.prediction: Prediction = _check.one_of("prediction", prediction, get_args(Prediction))
+
+    @property
+    def config(self) -> str:
+        """See `Denoiser.config`. Networks of diffusers have such entries beside their layers."""
+        entries = getattr(self.network, "config", None)
+        if not isinstance(entries, Mapping):
+            return ""
+        kept = {key: value for key, value in entries.items() if not key.startswith("_")}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
 
     def timestep(self, sigma: float) -> int:
         """The timestep whose noise level is closest to a standard deviation.
@@ -137,6 +147,7 @@ class _Sample(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.config = model.config
 
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         estimate: Tensor = self.model(x, timestep, return_dict=False)[0]
