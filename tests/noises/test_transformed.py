@@ -30,3 +30,9 @@ def test_positions_of_a_cell_are_within_the_path_from_its_centre(transformation)
     assert np.all(np.abs(turned) <= turn + 1e-12)
     if transformation.keeps_disk:
         assert np.all(np.abs(at) <= 1 + 1e-12)  # nothing outside is read
+
+
+def test_its_short_form_makes_it_again():
+    noise = Rotation(Gaussian(0.25), 12.5)
+    assert noise.short == "Rotation(Gaussian(sigma=0.25), 12.5)"
+    assert eval(noise.short) == noise

@@ -77,6 +77,11 @@ class Transformed(Noise):
         """
 
     @property
+    def short(self) -> str:
+        """The transformation as in Python, as in "Rotation(Gaussian(sigma=0.25), 30)"."""
+        return f"{type(self).__name__}({self.noise!r}, {self.largest:g})"
+
+    @property
     def draw(self) -> Draw:
         return self.noise.draw
 
