@@ -83,15 +83,7 @@ class Question:
             InvalidInput: Its votes do not answer the question.
         """
         if type(plan) not in _ANSWERING:
-            is_walk = isinstance(plan, Walk)
-            raise InvalidInput(
-                "plan-answers-no-question",
-                'the votes of "{plan}" prove nothing else, because they decided {what}: ask when '
-                "you certify, with {how}",
-                plan=plan,
-                what="which pictures to look at" if is_walk else "when to stop",
-                how="certify --groups" if is_walk else "certify --groups or --top",
-            )
+            raise _answers_nothing(plan)
         changes: dict[str, Any] = {}
         if not isinstance(plan, Exact):
             alpha = plan.alpha if self.alpha is None else self.alpha
@@ -108,6 +100,19 @@ class Question:
         if self.top > 1:
             changes["top"] = self.top
         return replace(plan, **changes)  # type: ignore[type-var]
+
+
+def _answers_nothing(plan: Plan) -> InvalidInput:
+    """The error about a plan whose votes prove nothing but what the plan was for."""
+    is_walk = isinstance(plan, Walk)
+    return InvalidInput(
+        "plan-answers-no-question",
+        'the votes of "{plan}" prove nothing else, because they decided {what}: ask when you '
+        "certify, with {how}",
+        plan=plan,
+        what="which pictures to look at" if is_walk else "when to stop",
+        how="certify --groups" if is_walk else "certify --groups or --top",
+    )
 
 
 def answers(

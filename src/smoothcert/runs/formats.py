@@ -220,21 +220,8 @@ def _check_format(results: Results, format: str, radii: Sequence[float] | None) 
             radii=list(radii),
             formats=" or ".join(setting("format", name) for name in _AT_RADII),
         )
-    if format == "cohen" and results.decided_radii is not None and results.plan is not None:
-        warn(
-            "lossy-format",
-            "the cohen format does not say that {name} decides radii, so certified accuracy is too "
-            "low at these radii when it is read again: csv, json and parquet keep the plan",
-            name=results.name,
-        )
-    if format == "cohen" and results.noise is not None and results.noise.norm != "l2":
-        warn(
-            "lossy-format",
-            "the cohen format does not say that radii of {name} are in {norm}, so they are read as "
-            "l2: csv, json and parquet keep the noise",
-            name=results.name,
-            norm=results.noise.norm,
-        )
+    if format == "cohen":
+        _warn_of_losses(results)
     if format in _OF_CLASSES and question_in_words(results) is not None:
         raise InvalidInput(
             "format-of-classes",
@@ -242,6 +229,25 @@ def _check_format(results: Results, format: str, radii: Sequence[float] | None) 
             "as those about classes: csv, json, parquet and card do",
             format=format,
             question=question_in_words(results),
+        )
+
+
+def _warn_of_losses(results: Results) -> None:
+    """Say what the cohen format does not keep of these results."""
+    if results.decided_radii is not None and results.plan is not None:
+        warn(
+            "lossy-format",
+            "the cohen format does not say that {name} decides radii, so certified accuracy is too "
+            "low at these radii when it is read again: csv, json and parquet keep the plan",
+            name=results.name,
+        )
+    if results.noise is not None and results.noise.norm != "l2":
+        warn(
+            "lossy-format",
+            "the cohen format does not say that radii of {name} are in {norm}, so they are read as "
+            "l2: csv, json and parquet keep the noise",
+            name=results.name,
+            norm=results.noise.norm,
         )
 
 

@@ -131,6 +131,16 @@ def _preset(name: str, settings: list[str], shapes: Shapes) -> Preset:
     """The preset of the family that the file belongs to, changed by settings of the user."""
     has_plain_downsampling = any(key.endswith(".op.weight") for key in shapes)
     preset = PRESETS["improved" if has_plain_downsampling else "guided"]
+    changes = _changes(name, settings)
+    if "head_channels" in changes:
+        changes.setdefault("heads", 0)
+    elif "heads" in changes:
+        changes["head_channels"] = 0
+    return replace(preset, **changes)
+
+
+def _changes(name: str, settings: list[str]) -> dict[str, Any]:
+    """The settings behind commas, by name."""
     allowed = {field.name for field in fields(Preset)}
     changes: dict[str, Any] = {}
     for text in settings:
@@ -145,11 +155,7 @@ def _preset(name: str, settings: list[str], shapes: Shapes) -> Preset:
                 allowed=", ".join(f"{key}=..." for key in sorted(allowed)),
             )
         changes[key] = int(value) if value.isascii() and value.isdecimal() else value
-    if "head_channels" in changes:
-        changes.setdefault("heads", 0)
-    elif "heads" in changes:
-        changes["head_channels"] = 0
-    return replace(preset, **changes)
+    return changes
 
 
 class OpenAIUNet(nn.Module):
