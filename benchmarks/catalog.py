@@ -80,6 +80,7 @@ SEVEN_RADII = "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5"
 CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
 UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
+ROTATION = "--epochs 60"
 
 LOGS = [
     ["cifar10-consistency-0.25", 0.25, 0.001],
@@ -437,12 +438,12 @@ EXPERIMENTS = [
             f"--transform {kind} --samples {samples}",
             radii,
             f"train --arch cifar-resnet110 {CIFAR10} --sigma 0.05 --transform {kind}:{largest} "
-            f"--epochs 45 --batch 1024 --lr 0.3 --schedule onecycle --out {{kept}}/{kind}",
+            f"{training} --batch 1024 --lr 0.3 --schedule onecycle --out {{kept}}/{kind}",
         )
-        for name, label, kind, largest, samples, radii in (
-            ("rotation-10", "±10 degrees", "rotation", 33, 100_000, [5, 10]),
-            ("rotation-30", "±30 degrees", "rotation", 33, 2_000_000, [10, 20, 30]),
-            ("zoom-20", "±20 percent", "zoom", 22, 200_000, [5, 10, 20]),
+        for name, label, kind, largest, training, samples, radii in (
+            ("rotation-10", "±10 degrees", "rotation", 33, ROTATION, 100_000, [5, 10]),
+            ("rotation-30", "±30 degrees", "rotation", 33, ROTATION, 2_000_000, [10, 20, 30]),
+            ("zoom-20", "±20 percent", "zoom", 22, "--epochs 45", 200_000, [5, 10, 20]),
         )
     ),
     # A model that never saw noise, behind a denoiser.
