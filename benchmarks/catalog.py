@@ -80,7 +80,7 @@ SEVEN_RADII = "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5"
 CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
 UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
-ROTATION = "--epochs 60"
+ROTATION = "--epochs 60 --weight-decay 5e-4"
 
 LOGS = [
     ["cifar10-consistency-0.25", 0.25, 0.001],
