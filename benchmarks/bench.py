@@ -79,8 +79,8 @@ class Bench:
             less on slow machines.
         counted_rows: The share of rows that were a sample of an input. The other rows were padding.
         disagreement: The share of votes that differ from those of float32 on the same noise.
-        prepare_seconds: Seconds of the checks, the kernels and the choice of the batch size. On
-            CUDA, that includes the start of the device.
+        prepare_seconds: Seconds of the checks, the kernels, and the choice of the number format and
+            the batch size. On CUDA, that includes the start of the device.
         first_certificate_seconds: Seconds from then to the first certificate.
     """
 
@@ -121,7 +121,9 @@ def bench(
     """
     _check.between("seconds", seconds, 0)
     dataset = _random_inputs(smoothed) if data is None else find_dataset(data)
-    subject = smoothed.bind(dataset, ())
+    start = time.perf_counter()
+    subject = smoothed.bind(dataset, range(len(dataset)))
+    settled_seconds = time.perf_counter() - start
     noise = subject.noise
     runtime = subject.runtime
     changes_shape = subject.noisy_shape != subject.shape
@@ -140,7 +142,7 @@ def bench(
         published = _published_rates(subject, inputs, seconds, say)
     start = time.perf_counter()
     ready = subject.prepare(say)
-    prepare_seconds = time.perf_counter() - start
+    prepare_seconds = settled_seconds + time.perf_counter() - start
     runtime = ready.runtime
     shape = subject.noisy_shape
     plan = _timed_plan(ready, shape, seconds)
@@ -179,7 +181,7 @@ def bench(
 def sampling_rate(smoothed: Subject, *, seconds: float) -> float:
     """The rate of the sampler for random inputs, as `bench` measures it."""
     dataset = _random_inputs(smoothed)
-    subject = smoothed.bind(dataset, ())
+    subject = smoothed.bind(dataset, range(len(dataset)))
     inputs = _some_of(dataset)
     ready = subject.prepare()
     engine = ready.engine(_timed_plan(ready, subject.noisy_shape, seconds))

@@ -23,7 +23,10 @@ def _bench(name: str, model: str, minutes: float, options: str) -> Experiment:
         {"seconds": 4, "states": ["cold"]} if on_cpu else {"seconds": 2, "states": ["cold", "warm"]}
     )
     settings = {"model": model, "options": options} | states
-    return Experiment(f"speed-{name}", "speed.bench", minutes, "" if on_cpu else "gpu", settings)
+    needs = [] if on_cpu else ["gpu"]
+    if "{weights}" in options:
+        needs.append("weights")
+    return Experiment(f"speed-{name}", "speed.bench", minutes, " ".join(needs), settings)
 
 
 def _replays(log: str, radii: str) -> dict[str, str]:
@@ -146,7 +149,9 @@ EXPERIMENTS = [
             },
         },
     ),
-    _bench("resnet110", "ResNet-110", 0.8, "--model cifar-resnet110 --weights none --sigma 0.5"),
+    _bench(
+        "resnet110", "ResNet-110", 0.8, "--weights {weights}/gaussian-0.50.safetensors --sigma 0.5"
+    ),
     _bench(
         "resnet50", "ResNet-50 at 224", 1, "--model torchvision:resnet50 --weights none --sigma 0.5"
     ),

@@ -26,7 +26,7 @@ def bench(
         for state in states:
             text = program(
                 "benchmarks.bench",
-                *options.split(),
+                *options.format(weights=inputs.weights).split(),
                 "--seconds",
                 seconds,
                 "--json",
