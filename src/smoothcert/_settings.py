@@ -42,6 +42,9 @@ class Settings:
         sigma: The standard deviation of Gaussian noise. On CUDA, noise for 8-bit images is drawn on
             their grid, as `GridGaussian(sigma)`, which is exact in floating point and costs little
             there. Otherwise, this is `Gaussian(sigma)`. A run that is resumed keeps its noise.
+        transform: Certify pictures that are turned by degrees or zoomed by percent, with radii up
+            to this amount: "rotation", "rotation:45", "zoom", "zoom:25". Default: 30 degrees, 20
+            percent. The noise is then the one on top.
         weights: A checkpoint (.safetensors, .pth, .pth.tar) for a model that is given by its name.
             Several, separated by commas, or a list in Python, are an ensemble: the mean of their
             logits is certified.
@@ -81,6 +84,7 @@ class Settings:
 
     noise: Noise | Any = _NOT_GIVEN
     sigma: float | None = None
+    transform: str | None = None
     weights: str | Path | Sequence[str | Path] | None = field(
         default=None, metadata=_option(str | None)
     )

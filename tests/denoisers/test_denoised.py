@@ -205,6 +205,13 @@ def test_a_random_change_is_compared_with_the_noise(x, jitter):
     )
 
 
+def test_a_denoiser_that_returns_no_numbers_is_refused():
+    broken = load_denoiser(Faulty(lambda x: x * torch.nan))
+    for stochastic in (False, True):
+        with refused("no-finite-estimate"):
+            check_estimates(broken, torch.rand(1, 8, 8), 0.25, device=CPU, stochastic=stochastic)
+
+
 def test_a_denoiser_may_draw_random_numbers_if_it_says_so():
     random = Smoothed(
         function,

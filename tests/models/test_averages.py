@@ -78,7 +78,8 @@ def test_an_ensemble_is_the_mean_of_the_logits_of_its_members(files):
         together = classifier_of(model=model, weights=joined(files))
         assert torch.allclose(together.module(x), mean, atol=1e-6)
     assert together.name == "fashion-cnn"
-    assert classifier_of(weights=files).weights_hash == together.weights_hash
+    for same in (files, f"{joined(files)},"):
+        assert classifier_of(weights=same).weights_hash == together.weights_hash
     assert sc.Smoothed("fashion-cnn", weights=files, sigma=0.25).weights == joined(files)
     assert together.weights_hash != classifier_of(weights=joined(files[:2])).weights_hash
 
@@ -90,6 +91,18 @@ def test_members_that_were_trained_differently_are_named(files):
     ) as seen:
         sc.load_classifier(None, weights=joined(files))
     assert seen[0].message.code == "other-training"
+
+
+def test_members_that_were_trained_behind_other_denoisers_are_named(files):
+    for file, denoiser in zip(files, ("1" * 64, "1" * 64, "2" * 64), strict=True):
+        save_file(load_file(file), file, {"architecture": "fashion-cnn", "denoiser": denoiser})
+    sc.load_classifier(None, weights=joined(files[:2]))
+    with pytest.warns(SmoothcertWarning) as seen:
+        sc.load_classifier(None, weights=joined(files))
+    assert seen[0].message.code == "other-training"
+    assert seen[0].message.fields["trained"] == (
+        "with unknown noise behind the denoiser 11111111; with unknown noise behind the denoiser 22222222"
+    )
 
 
 def test_a_file_whose_name_has_a_comma_is_one_file(files):

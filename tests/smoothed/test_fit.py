@@ -107,7 +107,8 @@ def test_a_run_records_the_size_and_keeps_it(network, tmp_path):
     assert run.manifest.settings == {"stochastic": False, "resize": "16", "channels": 3}
     with refused("other-configuration"):
         sc.certify(network, PICTURES, resize="16,bicubic", channels=3, **settings)
-    sc.certify(network, PICTURES, resize="16", channels=3, **settings)
+    for same in ("16", "16x16", "16,bilinear"):
+        sc.certify(network, PICTURES, resize=same, channels=3, **settings)
     assert audit(tmp_path, redraw=6, model=network, data=PICTURES).holds
 
 

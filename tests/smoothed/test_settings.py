@@ -33,7 +33,7 @@ def test_every_setting_is_documented_once():
 
 def test_the_command_line_has_every_setting_but_the_noise_and_those_of_calls_in_memory():
     assert [option.name for option in fields(SubjectOptions)] == ["model", *OPTIONS]
-    assert set(NAMES) - set(OPTIONS) == {"noise", "sigma", "pad"}
+    assert set(NAMES) - set(OPTIONS) == {"noise", "sigma", "transform", "pad"}
 
 
 def test_a_run_records_what_differs_from_the_default_and_always_whether_it_is_random():

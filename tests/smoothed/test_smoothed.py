@@ -457,6 +457,13 @@ def test_a_noise_may_be_given_as_on_the_command_line(noise):
     assert smoothed(noise=noise.short).noise == noise
 
 
+def test_a_transformation_may_be_given_as_on_the_command_line():
+    turned = smoothed(noise=None, sigma=0.25, transform="rotation:40")
+    assert turned.noise == sc.Rotation(sc.Gaussian(0.25), 40)
+    assert smoothed(noise="gaussian:0.25", transform="zoom").noise == sc.Zoom(sc.Gaussian(0.25))
+    assert "transform" not in repr(turned)
+
+
 @pytest.mark.parametrize(
     ("call", "code", "fields"),
     [
@@ -466,6 +473,8 @@ def test_a_noise_may_be_given_as_on_the_command_line(noise):
         (lambda: smoothed(noise=0.25), "not-a-noise", {"noise": 0.25}),
         (lambda: smoothed(noise=UniformCube), "not-a-noise", {"noise": UniformCube}),
         (lambda: smoothed(noise="pink:0.5"), "unknown-name", {"value": "pink"}),
+        (lambda: smoothed(transform=30), "unknown-name", {"value": "30"}),
+        (lambda: smoothed(noise="laplace:1", transform="zoom"), "not-for-transformations", {}),
         (lambda: smoothed(noise=None), "noise-or-sigma", {}),
         (lambda: smoothed(sigma=0.5), "noise-or-sigma", {}),
         (

@@ -239,6 +239,7 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
         ({"sigmas": [-0.5]}, "not-at-least", {"name": "each sigma", "value": -0.5}),
         ({"copies": 0}, "too-small", {"name": "copies"}),
         ({"noise": sc.Gaussian(0.5)}, "noise-of-probe", {}),
+        ({"transform": "rotation"}, "noise-of-probe", {}),
     ],
 )
 def test_a_mistake_is_refused(options, code, fields):

@@ -131,7 +131,8 @@ def certified(out, **others):
     return sc.certify(
         "fashion-cnn",
         "fashion-mnist",
-        noise=sc.Rotation(sc.Gaussian(SIGMA)),
+        sigma=SIGMA,
+        transform="rotation",
         radii=[2, 5],
         known_labels=True,
         samples=3_000,

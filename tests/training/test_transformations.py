@@ -5,7 +5,7 @@ import torch
 from tests.refusals import refused
 from tests.training.test_loop import Interrupted, interrupt_after, recipe
 
-from smoothcert.cli.options import transformed
+from smoothcert.noises import transformed
 from smoothcert.noises import Gaussian
 from smoothcert.noises.transformed import Rotation, Zoom
 from smoothcert.training import train

@@ -22,14 +22,12 @@ from smoothcert.cli.options import (
     Limit,
     MachineOptions,
     NoiseName,
-    NoiseOptions,
     Skip,
     SubjectOptions,
     Transform,
     folder,
     noise_named,
     resized,
-    transformed,
 )
 from smoothcert.errors import InvalidInput
 
@@ -163,19 +161,12 @@ def _requests(
     sigmas: list[Any] = [None] if sigma is None else list(dict.fromkeys(sigma))
     requests = []
     for number, one in enumerate(sigmas, 1):
-        request = common | _noise(one, noise, transform)
+        request = common | {"noise": noise_named(noise), "sigma": one, "transform": transform}
         request["executor"] = choose_executor(**vars(machines))
         if len(sigmas) > 1:
             _separate(request, one, number / len(sigmas))
         requests.append(request)
     return requests
-
-
-def _noise(sigma: float | None, noise: str | None, transform: str | None) -> dict[str, Any]:
-    """The noise of one run: `noise=` or `sigma=` as `certify` takes them."""
-    if transform is None:
-        return {"noise": noise_named(noise), "sigma": sigma}
-    return {"noise": transformed(NoiseOptions(sigma, noise).build(), transform)}
 
 
 def _separate(request: dict[str, Any], sigma: float, share: float) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import smoothcert as sc
-from smoothcert._registry import from_text
 from smoothcert._settings import DEFAULTS, OPTIONS, Settings
-
-if TYPE_CHECKING:
-    from smoothcert.noises.transformed import Transformed
 
 STARTED = time.perf_counter()
 """When the command was started: Python has loaded only the command line before."""
@@ -137,14 +133,6 @@ def noise_named(text: str | None) -> sc.Noise | None:
     from smoothcert.noises import noise_from_text
 
     return noise_from_text(text, option="--noise")
-
-
-def transformed(noise: sc.Noise, transform: str) -> Transformed:
-    """The noise on top of the transformation of `--transform`."""
-    from smoothcert.noises.transformed import TRANSFORMATIONS
-
-    result: Transformed = from_text("--transform", transform, TRANSFORMATIONS, noise)
-    return result
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from smoothcert.cli.options import (
     Folder,
     NoiseOptions,
     Transform,
-    transformed,
 )
 from smoothcert.errors import InvalidInput
 
@@ -87,6 +86,7 @@ def train(
         dtype: auto: bfloat16 on CUDA.
         compile: auto: default on CUDA.
     """
+    from smoothcert.noises import transformed
     from smoothcert.training import Recipe, method_named
 
     constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}

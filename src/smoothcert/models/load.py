@@ -88,9 +88,10 @@ def load_classifier(
         classes = _check.whole("classes", classes, least=2)
     weights = named_weights(weights)
     if weights is not None and not Path(weights).is_file():
-        files = [file.strip() for file in weights.split(",")]
+        files = [file for file in map(str.strip, weights.split(",")) if file]
         if len(files) > 1:
             return ensemble([_loaded(spec, file, classes, sigma, stochastic) for file in files])
+        weights = files[0] if files else weights
     return _loaded(spec, weights, classes, sigma, stochastic)
 
 

@@ -61,6 +61,15 @@ class Fit:
         mode = _check.one_of("the filter of resize", mode or _BILINEAR, (_BILINEAR, "bicubic"))
         return cls(_check.size("resize", size), mode, channels)
 
+    @property
+    def resize(self) -> str | None:
+        """The size and the filter in the shortest form, as in "224" or "224x160,bicubic"."""
+        if self.size is None:
+            return None
+        height, width = self.size
+        size = f"{height}" if height == width else f"{height}x{width}"
+        return size if self.mode == _BILINEAR else f"{size},{self.mode}"
+
     def __call__(self, x: Tensor) -> Tensor:
         """The pictures as the network takes them.
 
@@ -228,7 +237,14 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
 
 
 def _training(classifier: Classifier) -> str:
-    """The noise in training, in words."""
+    """The noise in training, and the denoiser, in words."""
+    denoiser = classifier.trained_denoiser
+    if denoiser is not None:
+        return f"{_noise_in_training(classifier)} behind the denoiser {denoiser[:8]}"
+    return _noise_in_training(classifier)
+
+
+def _noise_in_training(classifier: Classifier) -> str:
     if classifier.trained_noise is not None:
         return f"with {classifier.trained_noise}"
     sigma = classifier.trained_sigma

@@ -4,7 +4,7 @@ To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outsi
 """
 
 from smoothcert._registry import by_name, from_text, offered_subclasses
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, either
 from smoothcert.noises.base import Additive, Noise, dashed
 from smoothcert.noises.base import Draw as Draw
 from smoothcert.noises.gaussian import Gaussian, GridGaussian
@@ -18,7 +18,7 @@ from smoothcert.noises.resolvable import (
     ContrastBrightness,
     Translation,
 )
-from smoothcert.noises.transformed import Rotation, Zoom
+from smoothcert.noises.transformed import TRANSFORMATIONS, Rotation, Zoom
 from smoothcert.noises.transformed import Transformed as Transformed
 
 __all__ = [  # what is public, as smoothcert.NAME
@@ -54,6 +54,13 @@ def noise_from_text(text: str, *, option: str = "noise") -> Noise:
     known = by_name((dashed(cls.__name__), cls) for cls in classes)
     noise: Noise = from_text(option, text, known)
     return noise
+
+
+def transformed(noise: Noise, transform: str) -> Transformed:
+    """The noise on top of the transformation with this name, as in "rotation" or "rotation:45"."""
+    option = either("transform", "--transform")
+    result: Transformed = from_text(option, str(transform), TRANSFORMATIONS, noise)
+    return result
 
 
 def noise_of(noise: Noise | str | None, sigma: float | None) -> Noise:

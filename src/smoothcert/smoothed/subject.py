@@ -45,7 +45,7 @@ from smoothcert.models.wrappers import (
     seeded_by_row,
     unseeded,
 )
-from smoothcert.noises import GridGaussian, Noise, noise_of
+from smoothcert.noises import GridGaussian, Noise, noise_of, transformed
 from smoothcert.noises.base import Shape
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans.groups import Groups
@@ -66,7 +66,7 @@ _CHECKED_COPIES = 61
 """Noisy copies of the example in a check. The number is prime, so no pattern of rows repeats."""
 _NOT_OF_THE_CLASSIFIER = {"device", "dtype", "compile", "batch", "seed", "pad"}
 """Settings that leave the network and its noise as they are."""
-_SHOWN_IN_WORDS = ("noise", "sigma", "classes", "denoiser", "weights")
+_SHOWN_IN_WORDS = ("noise", "sigma", "transform", "classes", "denoiser", "weights")
 """Settings that `repr` shows in words, or by the name of the model."""
 
 
@@ -105,22 +105,27 @@ class Subject(Settings):
                 weights=self.weights,
             )
         noise = noise_of(self.noise, self.sigma)
+        sigma = self.sigma
+        if self.transform is not None:
+            noise = transformed(noise, self.transform)
+            sigma = None  # a transformation needs noise off the grid
         seed = check_seed(_check.whole("seed", self.seed))
         classes = self.classes
         if classes is not None:
             classes = _check.whole("classes", classes, least=2)
-        resize = None if self.resize is None else str(self.resize)
+        fit = Fit.of(None if self.resize is None else str(self.resize), self.channels)
         vars(self).update(
             noise=noise,
+            sigma=sigma,
             seed=seed,
             classes=classes,
-            resize=resize,
+            resize=fit and fit.resize,
             model=self._loaded_model(noise),
             weights=named_weights(self.weights),
             denoiser=self._loaded_denoiser(),
             local=None if self.local is None else checked_local(self.local),
             groups=None if self.groups is None else as_text(self.groups),
-            _fit=Fit.of(resize, self.channels),
+            _fit=fit,
             _calls=count(),
             _bound=_BoundSubjects(),
         )

@@ -295,7 +295,7 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    if not settings.keys().isdisjoint(("noise", "sigma")):
+    if not settings.keys().isdisjoint(("noise", "sigma", "transform")):
         raise InvalidInput(
             "noise-of-probe",
             "a probe chooses the noise itself: give `sigmas`",

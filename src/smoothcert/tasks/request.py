@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
@@ -15,7 +15,7 @@ from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, selec
 from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.noises import Gaussian, Noise, Transformed
+from smoothcert.noises import Gaussian, Transformed
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, Walk, plan_or_default
 from smoothcert.plans.base import check_top
@@ -63,9 +63,9 @@ class Request:
         )
         self.radii = shown_radii(of_plan.radii)
         self.budget = Budget.of(budget, minutes, since)
-        noise = model.noise if isinstance(model, Subject) else settings.get("noise")
         self._of_plan = of_plan
-        plan = self._plan_given(plan, noise)
+        settings_of_model = vars(model) if isinstance(model, Subject) else settings
+        plan = self._plan_given(plan, _has_transformation(settings_of_model))
         self.smoothed = subject_given(model, settings)
         if of_plan.protocol is not None:
             self.smoothed = _of_protocol(self.smoothed, of_plan.protocol)
@@ -90,10 +90,10 @@ class Request:
         """
         self.plan = self._jointly(plan)
 
-    def _plan_given(self, plan: Plan | None, noise: Noise | None) -> Plan:
+    def _plan_given(self, plan: Plan | None, has_transformation: bool) -> Plan:
         """The plan that the user gave, as an object or by settings, or the default."""
         settings = self._of_plan
-        if plan is None and settings.method is None and isinstance(noise, Transformed):
+        if plan is None and settings.method is None and has_transformation:
             settings = self._of_plan = replace(settings, method=Walk.name)
         if settings.given:
             if plan is not None:
@@ -188,6 +188,11 @@ class Request:
             class_names=None if names is None else list(names),
             circumstances={"comparison": subject.comparison} if subject.comparison else {},
         )
+
+
+def _has_transformation(settings: Mapping[str, Any]) -> bool:
+    transform = settings.get("transform")
+    return transform is not None or isinstance(settings.get("noise"), Transformed)
 
 
 def _of_protocol(smoothed: Subject, protocol: str) -> Subject:

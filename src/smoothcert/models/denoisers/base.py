@@ -296,6 +296,12 @@ def check_estimates(
     neighbours = (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
     first, *others = (like_weights(torch.stack([noisy, other]), denoiser) for other in neighbours)
     estimate = estimates(first)[0].double()
+    if not bool(estimate.isfinite().all()):
+        raise InvalidInput(
+            "no-finite-estimate",
+            "the denoiser {name} returns NaN or infinite values: check its weights and its sigma",
+            name=denoiser.name,
+        )
     if stochastic:
         return
     half_a_rounding = torch.finfo(first.dtype).eps / 2 * estimate.norm()
