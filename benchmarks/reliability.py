@@ -289,10 +289,11 @@ def _try(
 def _fork(work: Callable[[], None], mark: str) -> int:
     """Work in a new process group. A fork needs no seconds to import torch, so most kills hit what matters."""
     if pid := os.fork():
+        os.setpgid(pid, pid)  # here as well, so that the group can be killed at once
         return pid
     code = 1
     try:
-        os.setsid()
+        os.setpgid(0, 0)
         os.environ |= {MARK: mark, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         work()
         code = 0

@@ -105,14 +105,8 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
 def _pack_stage(network: Network, number: int, size: int) -> StageWeights:
     """A stage with activations of this side length, in float32."""
     blocks = network.stages[number]
-    convolutions = [convolution for block in blocks for convolution in (block.first, block.second)]
-    if number:  # the kernel before this one computes the first convolution of the strided block
-        del convolutions[0]
+    convolutions = _convolutions_of(network, number)
     channels = convolutions[0].channels
-    if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
-        raise Unexpected("the width changes within a stage")
-    if number == 0 and network.first.channels != channels:
-        raise Unexpected("the first convolution has another width than the first stage")
     tensors = _pack_convolutions(None if number else network.first, convolutions)
     if number + 1 == len(network.stages):
         return StageWeights(channels, size, len(blocks), 0, 0, tensors)
@@ -123,6 +117,22 @@ def _pack_stage(network: Network, number: int, size: int) -> StageWeights:
         raise Unexpected("a stage has an unusual width or stride")
     tensors |= _pack_next(next_block)
     return StageWeights(channels, size, len(blocks), next_channels, size // stride, tensors)
+
+
+def _convolutions_of(network: Network, number: int) -> list[Convolution]:
+    """The convolutions that the kernel of a stage computes, all of one width.
+
+    The kernel before it computes the first one of the strided block.
+    """
+    blocks = network.stages[number]
+    convolutions = [convolution for block in blocks for convolution in (block.first, block.second)]
+    own = convolutions[1:] if number else convolutions
+    channels = own[0].channels
+    if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in own):
+        raise Unexpected("the width changes within a stage")
+    if number == 0 and network.first.channels != channels:
+        raise Unexpected("the first convolution has another width than the first stage")
+    return own
 
 
 class StageClassifier(KernelClassifier):

@@ -89,15 +89,19 @@ class Table:
         """
         words = set(" ".join(self.titles).split())
         legend = [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words]
-        if "CA" in words and any(map(self._has_undecided, self.rows)):
-            legend.append(_UNDECIDED)
         if "CA" in words:
-            legend += filter(None, [out_of_reach(row.run, self.radii) for row in self.rows])
+            legend += self._radii_that_say_little()
         if any(cell.best for row in self.cells for cell in row):
             legend.append(f"{mark}: {_BEST}")
         if words & {"ACR", "CA"}:
             legend += not_comparable([row.run for row in self.rows])
         return legend
+
+    def _radii_that_say_little(self) -> list[str]:
+        """Notes on radii that a run did not decide, or cannot prove."""
+        undecided = [_UNDECIDED] if any(map(self._has_undecided, self.rows)) else []
+        beyond = [out_of_reach(row.run, self.radii) for row in self.rows]
+        return [*undecided, *filter(None, beyond)]
 
     def _has_undecided(self, row: Row) -> bool:
         """Whether a run decides radii, and not all of those that the table shows."""

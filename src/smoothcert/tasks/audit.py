@@ -178,15 +178,8 @@ def audit(
                 "{run} has no certificates yet: there is nothing to check",
                 run=folder,
             )
-        recorded = None
-        if redraw:
-            instead = (
-                f", or check only the votes: {setting('redraw', 0)} of audit, audit = 0 in a policy"
-            )
-            recorded = recorded_subject(manifest, places, purpose="draw again", instead=instead)
-            dataset: Dataset | None = recorded.dataset
-        else:
-            dataset = _data_found(manifest, places)
+        recorded = _recorded_subject(manifest, places) if redraw else None
+        dataset = recorded.dataset if recorded else _data_found(manifest, places)
         records = _Records(journal, manifest, dataset)
         findings = [*_other_inputs(records), *_faults(records, seed)]
         invalid = {finding.id for finding in findings}
@@ -228,6 +221,11 @@ class _Records:
         self.ids = journal.ids()
         self.asked = sorted(self.ids.intersection(manifest.ids))
         self.certificate = partial(journal.certificate, manifest=manifest)
+
+
+def _recorded_subject(manifest: Manifest, places: Places) -> RecordedSubject:
+    instead = f", or check only the votes: {setting('redraw', 0)} of audit, audit = 0 in a policy"
+    return recorded_subject(manifest, places, purpose="draw again", instead=instead)
 
 
 def _data_found(manifest: Manifest, places: Places) -> Dataset | None:

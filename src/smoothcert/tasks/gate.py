@@ -392,26 +392,28 @@ def _baseline(subject: _Subject, value: Any) -> Iterator[Rule]:
         margin=margin,
         confidence=subject.confidence,
     )
+    notes = [note.removesuffix(".") for note in comparison.notes]
+    if Path(baseline).resolve() == Path(subject.run.path).resolve():
+        notes.append("the run is its own baseline")
     for difference in comparison.differences:
-        radius = difference.radius
-        if not any(difference.shares):
-            raise InvalidInput(
-                "nothing-to-compare",
-                "neither the run nor its baseline certifies an input at {radius:g}, so nothing "
-                "shows that the run is not worse there: choose a smaller radius",
-                radius=radius,
-            )
-        name = f"at most {margin:g} points below {difference.a} at {radius:g}"
-        reasons: list[str | None] = [difference.figures]
-        if difference.verdict == "undecided":
-            outcome: Outcome = "undecided"
-            reasons.append(_deciding_inputs(difference, len(comparison.differences)))
-        else:
-            outcome = _passes(difference.verdict != "worse")
-        reasons += [note.removesuffix(".") for note in comparison.notes]
-        if Path(baseline).resolve() == Path(subject.run.path).resolve():
-            reasons.append("the run is its own baseline")
-        yield Rule(name, outcome, "; ".join(filter(None, reasons)))
+        name = f"at most {margin:g} points below {difference.a} at {difference.radius:g}"
+        outcome, reasons = _compared(difference, len(comparison.differences))
+        yield Rule(name, outcome, "; ".join([*reasons, *notes]))
+
+
+def _compared(difference: Difference, radii: int) -> tuple[Outcome, list[str]]:
+    """What a difference at one of several radii says about the run, and why."""
+    if not any(difference.shares):
+        raise InvalidInput(
+            "nothing-to-compare",
+            "neither the run nor its baseline certifies an input at {radius:g}, so nothing shows "
+            "that the run is not worse there: choose a smaller radius",
+            radius=difference.radius,
+        )
+    if difference.verdict != "undecided":
+        return _passes(difference.verdict != "worse"), [difference.figures]
+    needed = _deciding_inputs(difference, radii)
+    return "undecided", [difference.figures, *filter(None, [needed])]
 
 
 def _deciding_inputs(difference: Difference, radii: int) -> str | None:
