@@ -256,7 +256,9 @@ def class_named(option: str, name: str, classes: Mapping[str, Any]) -> Any:
     return cls
 
 
-def from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -> Any:
+def from_text(
+    option: str, text: str, classes: Mapping[str, Any], *given: Any, example: str = "0.5"
+) -> Any:
     """An object that a text describes by a name and numbers, as in gaussian:0.5.
 
     Args:
@@ -264,6 +266,7 @@ def from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -
         text: The text.
         classes: The classes by name.
         *given: Arguments that stand before the numbers.
+        example: A number, for messages.
     """
     name, _, numbers = text.partition(":")
     kind = class_named(option, name, classes)
@@ -274,10 +277,12 @@ def from_text(option: str, text: str, classes: Mapping[str, Any], *given: Any) -
     except (TypeError, ValueError):
         raise InvalidInput(
             "unfit-numbers",
-            "{option} {text}: write the numbers that {name} takes after a colon, as in {name}:0.5",
+            "{option} {text}: write the numbers that {name} takes after a colon, as in "
+            "{name}:{example}",
             option=option,
             text=text,
             name=name,
+            example=example,
         ) from None
 
 

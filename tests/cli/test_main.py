@@ -1,3 +1,4 @@
+import errno
 import re
 import subprocess
 import sys
@@ -67,6 +68,15 @@ def test_code_of_the_user_that_ends_the_program_is_no_success(smoothcert):
     answer = smoothcert("", ending)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error(smoothcert):
+    def show():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    showing = typer.Typer()
+    showing.command("show")(show)
+    assert smoothcert("", showing).err == ""
 
 
 def test_version(smoothcert):

@@ -105,6 +105,12 @@ def test_members_that_were_trained_behind_other_denoisers_are_named(files):
     )
 
 
+@pytest.mark.parametrize("weights", ["", ",", []])
+def test_weights_that_name_no_file_are_refused(weights):
+    with refused("no-weights-named"):
+        sc.Smoothed("fashion-cnn", weights=weights, sigma=0.25)
+
+
 def test_a_file_whose_name_has_a_comma_is_one_file(files):
     odd = files[0].rename(files[0].with_name("a,b.safetensors"))
     module = sc.load_classifier("fashion-cnn", weights=odd).module

@@ -193,6 +193,53 @@ def test_an_audit_finds_radii_that_the_noise_of_a_run_does_not_have(turned_run, 
     assert len(sc.audit(folder, redraw=0).findings) == len(turned_run)
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (2, 28, 28), (2, 3, 4, 9, 9), (2, 1, 2, 9)])
+@pytest.mark.parametrize("transform", ["rotation", "zoom"])
+def test_only_pictures_can_be_transformed(shape, transform, tmp_path):
+    with refused("not-pictures", transformation=transform):
+        sc.certify(
+            lambda x: x.flatten(1)[:, :2],
+            torch.rand(shape),
+            sigma=SIGMA,
+            transform=transform,
+            radii=[2],
+            out=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"transform": "shear"}, "unknown-name"),
+        ({"transform": sc.Rotation(sc.Gaussian(SIGMA))}, "not-a-transformation"),
+        ({"transform": "zoom", "protocol": "cohen"}, "contradicts-protocol"),
+        ({"transform": "zoom", "noise": "laplace:1", "sigma": None}, "not-for-transformations"),
+    ],
+)
+def test_a_transformation_is_read_before_the_plan_is_chosen(settings, code):
+    with refused(code):
+        sc.certify("fashion-cnn", "fashion-mnist", **({"sigma": SIGMA} | settings))
+
+
+@pytest.mark.annexes
+@pytest.mark.filterwarnings("ignore:fashion-cnn-clean was trained without noise")
+def test_two_models_are_compared_under_a_transformation(tmp_path):
+    settings = {"sigma": SIGMA, "transform": "rotation", "samples": 1000, "device": "cpu"}
+    found = sc.compare(
+        "fashion-cnn",
+        "fashion-cnn-clean",
+        "fashion-mnist",
+        radius=2,
+        limit=20,
+        out=tmp_path,
+        **settings,
+    )
+    assert isinstance(found.a.plan, sc.Walk)
+    assert found.a.noise == sc.Rotation(sc.Gaussian(SIGMA))
+    assert found.differences[0].shares[0] > 0.5
+
+
 def test_other_plans_do_not_certify_transformations():
     with refused("needs-walk"):
         sc.certify(

@@ -1,13 +1,17 @@
 """Training on turned and zoomed pictures."""
 
+import warnings
+
 import pytest
 import torch
 from tests.refusals import refused
 from tests.training.test_loop import Interrupted, interrupt_after, recipe
 
-from smoothcert.noises import transformed
-from smoothcert.noises import Gaussian
+from smoothcert.errors import SmoothcertWarning
+from smoothcert.models import load_classifier
+from smoothcert.noises import Gaussian, transformed
 from smoothcert.noises.transformed import Rotation, Zoom
+from smoothcert.smoothed.checks import warn_about_training
 from smoothcert.training import train
 from smoothcert.transformations.pictures import transform, transform_at_random
 
@@ -40,6 +44,17 @@ def test_a_model_learns_transformed_pictures_and_training_resumes(kind, small, t
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
     plain = train(recipe(epochs=2), *small, out=tmp_path / "plain", device="cpu")
     assert plain.weights.read_bytes() != whole.weights.read_bytes()
+    assert load_classifier(None, weights=plain.weights).trained_transformation is None
+    classifier = load_classifier(None, weights=whole.weights)
+    assert classifier.trained_transformation == turned.transformation
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_about_training(classifier, kind(Gaussian(0.25), 5))
+    for other in (Gaussian(0.25), (Zoom if kind is Rotation else Rotation)(Gaussian(0.25))):
+        with pytest.warns(SmoothcertWarning, match=f"for {turned.transformation.title}"):
+            warn_about_training(classifier, other)
+    with pytest.warns(SmoothcertWarning, match="trained differently"):
+        load_classifier(None, weights=[whole.weights, plain.weights])
 
 
 def test_the_command_takes_a_transformation_with_its_largest_amount():

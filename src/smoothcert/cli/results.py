@@ -22,6 +22,7 @@ from smoothcert.cli.options import (
     PlaceOptions,
     Skip,
     SubjectOptions,
+    Transform,
     noise_named,
 )
 from smoothcert.errors import InvalidInput, number_of
@@ -160,6 +161,7 @@ def compare(
     *,
     sigma: float | None = None,
     noise: NoiseName = None,
+    transform: Transform = None,
     subject: SubjectOptions,
     radius: Sequence[float] | None = None,
     margin: float = 0.0,
@@ -188,6 +190,8 @@ def compare(
         data: The data, as for certify: A and B are models.
         sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit
             images on CUDA, else gaussian:S. A run that is resumed keeps its noise.
+        transform: Pictures that are turned or zoomed, with --radius up to this amount, as for
+            certify.
         out: The folder of both runs. The same command resumes them.
         samples: The ceiling for each input. Default: 100,000.
         alpha: The largest probability that one certificate is wrong. Default: 0.001.
@@ -202,6 +206,7 @@ def compare(
         "limit": limit,
         "sigma": sigma,
         "noise": noise_named(noise),
+        "transform": transform,
         "samples": samples,
         "alpha": alpha,
         "bound": bound,

@@ -68,6 +68,7 @@ class Classifier:
         denoiser: Name, hash and description of the denoiser in front of it, if there is one. The
             hash of the weights then covers both.
         trained_denoiser: The hash of the denoiser in front of it in training, if there was one.
+        trained_transformation: The transformation of pictures in training, if there was one.
     """
 
     module: Network
@@ -80,6 +81,7 @@ class Classifier:
     values: tuple[float, float] | None = None
     denoiser: Mapping[str, str] | None = None
     trained_denoiser: str | None = None
+    trained_transformation: Noise | None = None
 
     def __post_init__(self) -> None:
         if self.classes < 2 and self.classes != 0:

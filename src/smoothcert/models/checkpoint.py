@@ -57,6 +57,7 @@ class Checkpoint:
             training.
         shape: For a denoiser: the shape of an input.
         denoiser: For a classifier: the hash of the denoiser that it was trained behind, if any.
+        transformation: The transformation of pictures in training, if there was one.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Checkpoint:
     sigmas: tuple[float, float] | None = None
     shape: tuple[int, ...] | None = None
     denoiser: str | None = None
+    transformation: Noise | None = None
 
     def classes_of(self, module: nn.Module, classes: int) -> int | None:
         """The number of classes for which the weights have a head, if it is another one.
@@ -206,6 +208,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         sigmas=None if low is None or high is None else (low, high),
         shape=_find(metadata, lambda text: tuple(map(int, json.loads(text))), "shape"),
         denoiser=None if method == "denoiser" else _find(metadata, str, "denoiser"),
+        transformation=_find(metadata, _noise, "transformation"),
     )
 
 

@@ -88,10 +88,9 @@ def load_classifier(
         classes = _check.whole("classes", classes, least=2)
     weights = named_weights(weights)
     if weights is not None and not Path(weights).is_file():
-        files = [file for file in map(str.strip, weights.split(",")) if file]
+        files = weights.split(",")
         if len(files) > 1:
             return ensemble([_loaded(spec, file, classes, sigma, stochastic) for file in files])
-        weights = files[0] if files else weights
     return _loaded(spec, weights, classes, sigma, stochastic)
 
 
@@ -99,8 +98,14 @@ def named_weights(weights: Weights) -> str | None:
     """The files with the weights, separated by commas; None if the user named none."""
     if weights is None:
         return None
-    files = [weights] if isinstance(weights, str | Path) else weights
-    return ",".join(map(str, files))
+    if isinstance(weights, str | Path):
+        if Path(weights).is_file():  # also if its name has a comma
+            return str(weights)
+        weights = str(weights).split(",")
+    files = ",".join(filter(None, [str(file).strip() for file in weights]))
+    if not files:
+        raise InvalidInput("no-weights-named", "`weights` names no file")
+    return files
 
 
 def _loaded(
@@ -127,6 +132,7 @@ def _loaded(
             trained_sigma=checkpoint.sigma,
             trained_noise=checkpoint.noise,
             trained_denoiser=checkpoint.denoiser,
+            trained_transformation=checkpoint.transformation,
         )
     return replace(classifier, weights_hash=classifier.weights_hash or state_hash(module))
 

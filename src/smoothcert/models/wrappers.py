@@ -58,8 +58,9 @@ class Fit:
         if resize is None:
             return cls(None, _BILINEAR, channels)
         size, _, mode = resize.partition(",")
+        height_and_width = _check.size("resize", size)
         mode = _check.one_of("the filter of resize", mode or _BILINEAR, (_BILINEAR, "bicubic"))
-        return cls(_check.size("resize", size), mode, channels)
+        return cls(height_and_width, mode, channels)
 
     @property
     def resize(self) -> str | None:
@@ -237,11 +238,13 @@ def ensemble(classifiers: Sequence[Classifier]) -> Classifier:
 
 
 def _training(classifier: Classifier) -> str:
-    """The noise in training, and the denoiser, in words."""
-    denoiser = classifier.trained_denoiser
-    if denoiser is not None:
-        return f"{_noise_in_training(classifier)} behind the denoiser {denoiser[:8]}"
-    return _noise_in_training(classifier)
+    """The noise in training, the transformation and the denoiser, in words."""
+    words = [_noise_in_training(classifier)]
+    if classifier.trained_transformation is not None:
+        words.append(f"for {classifier.trained_transformation.norm}")
+    if classifier.trained_denoiser is not None:
+        words.append(f"behind the denoiser {classifier.trained_denoiser[:8]}")
+    return " ".join(words)
 
 
 def _noise_in_training(classifier: Classifier) -> str:

@@ -4,7 +4,7 @@ To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outsi
 """
 
 from smoothcert._registry import by_name, from_text, offered_subclasses
-from smoothcert.errors import InvalidInput, either
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises.base import Additive, Noise, dashed
 from smoothcert.noises.base import Draw as Draw
 from smoothcert.noises.gaussian import Gaussian, GridGaussian
@@ -50,6 +50,15 @@ def noise_from_text(text: str, *, option: str = "noise") -> Noise:
         text: The text.
         option: What has the text, for messages.
     """
+    name = text.partition(":")[0]
+    if name in TRANSFORMATIONS:
+        raise InvalidInput(
+            "noise-is-transformation",
+            "{name} is no noise, but a transformation under one: give {sigma} and {transform}",
+            name=name,
+            sigma=setting("sigma", 0.25),
+            transform=setting("transform", text),
+        )
     classes = [cls for cls in offered_subclasses(Noise) if not issubclass(cls, Transformed)]
     known = by_name((dashed(cls.__name__), cls) for cls in classes)
     noise: Noise = from_text(option, text, known)
@@ -58,8 +67,15 @@ def noise_from_text(text: str, *, option: str = "noise") -> Noise:
 
 def transformed(noise: Noise, transform: str) -> Transformed:
     """The noise on top of the transformation with this name, as in "rotation" or "rotation:45"."""
+    if not isinstance(transform, str):
+        raise InvalidInput(
+            "not-a-transformation",
+            'transform must be a text such as "rotation" or "zoom:25", got {value!r}; an object '
+            "goes to noise=",
+            value=transform,
+        )
     option = either("transform", "--transform")
-    result: Transformed = from_text(option, str(transform), TRANSFORMATIONS, noise)
+    result: Transformed = from_text(option, transform, TRANSFORMATIONS, noise, example="20")
     return result
 
 

@@ -82,6 +82,11 @@ class Transformed(Noise):
         return f"{type(self).__name__}({self.noise!r}, {self.largest:g})"
 
     @property
+    def title(self) -> str:
+        """The name of the transformation alone, as in "rotation"."""
+        return type(self).__name__.lower()
+
+    @property
     def draw(self) -> Draw:
         return self.noise.draw
 
@@ -108,10 +113,9 @@ class Transformed(Noise):
         return self
 
     def certified_change(self, limit: str) -> str:
-        name = type(self).__name__.lower()
         return (
-            f"{name} by at most {limit} {self.unit}, with bilinear interpolation, without rounding "
-            f"to bytes, and with {self.outside},"
+            f"{self.title} by at most {limit} {self.unit}, with bilinear interpolation, without "
+            f"rounding to bytes, and with {self.outside},"
         )
 
     def _no_radius(self) -> InvalidInput:

@@ -137,14 +137,13 @@ class Walk(DecidingPlan):
                 noise=noise,
             )
         if self.radii[-1] > noise.largest:
-            name = type(noise).__name__.lower()
             raise InvalidInput(
                 "beyond-largest",
                 "radii go up to {radius:g}, but {noise} only up to {largest:g}: give {how}",
                 radius=self.radii[-1],
                 noise=noise,
                 largest=noise.largest,
-                how=either("a larger `largest`", f"--transform {name}:{self.radii[-1]:g}"),
+                how=either("a larger `largest`", f"--transform {noise.title}:{self.radii[-1]:g}"),
             )
         return self
 
@@ -156,8 +155,9 @@ class Walk(DecidingPlan):
         if not isinstance(votes, Look):
             raise InvalidInput(
                 "needs-pictures",
-                "what a rotation or zoom costs depends on the pictures, not on votes alone: leave "
-                "out `dry_run`, `budget` and `minutes`, and limit the cost by `samples`",
+                "what a rotation or zoom costs depends on the pictures, not on votes alone, so "
+                "nothing can forecast it: give no `budget` and no `minutes`, and limit the cost by "
+                "`samples`",
             )
         return self.update_each([state], [votes])[0]
 

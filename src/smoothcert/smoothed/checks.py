@@ -14,10 +14,11 @@ from smoothcert.data.base import Dataset
 from smoothcert.errors import InvalidInput, setting, warn
 from smoothcert.models.base import Classifier
 from smoothcert.models.wrappers import Fit
-from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises import Gaussian, Noise, Transformed
 from smoothcert.noises.base import Shape
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.statistics.metrics import evenly
+from smoothcert.transformations.pictures import check_pictures
 
 _GRID_ROUNDING = 2.0**-22
 """How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that
@@ -45,6 +46,8 @@ def check_shape(
     Most networks accept another size. But a grey image would pass through the normalisation of a
     colour model, with the same noise in all channels.
     """
+    if isinstance(noise, Transformed):
+        check_pictures(shape, noise)
     expected = classifier.input_shape
     noisy = noise.draw.output_shape(shape)
     taken = noisy if fit is None else fit.shape(noisy)
@@ -258,6 +261,9 @@ def _difference_from_training(classifier: Classifier, noise: Noise) -> str | Non
     if classifier.trained_denoiser not in (None, denoiser_hash):
         other = "behind another one" if classifier.denoiser else "without one"
         return f"behind a denoiser and is certified {other}"
+    transformation = classifier.trained_transformation
+    if transformation is not None and type(transformation) is not type(noise):
+        return f"for {transformation.norm} and is certified for {noise.norm}"
     trained = _other_noise_in_training(classifier, noise)
     return None if trained is None else f"{trained} and is certified with {noise}"
 

@@ -178,7 +178,7 @@ def audit(
                 "{run} has no certificates yet: there is nothing to check",
                 run=folder,
             )
-        recorded = _recorded_subject(manifest, places) if redraw else None
+        recorded = _subject_to_draw_again(manifest, places) if redraw else None
         dataset = recorded.dataset if recorded else _data_found(manifest, places)
         records = _Records(journal, manifest, dataset)
         findings = [*_other_inputs(records), *_faults(records, seed)]
@@ -223,7 +223,7 @@ class _Records:
         self.certificate = partial(journal.certificate, manifest=manifest)
 
 
-def _recorded_subject(manifest: Manifest, places: Places) -> RecordedSubject:
+def _subject_to_draw_again(manifest: Manifest, places: Places) -> RecordedSubject:
     instead = f", or check only the votes: {setting('redraw', 0)} of audit, audit = 0 in a policy"
     return recorded_subject(manifest, places, purpose="draw again", instead=instead)
 

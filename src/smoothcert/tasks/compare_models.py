@@ -17,7 +17,8 @@ from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime, Say
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.plans import AtRadii
+from smoothcert.noises import Transformed
+from smoothcert.plans import AtRadii, Plan, Walk
 from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.progress import Progress
@@ -89,8 +90,10 @@ def compare_models(
             "`weights` would be for both models: give the checkpoints as the two models",
         )
     radii = tuple(np.atleast_1d(radius))
-    plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
     models = [_smoothed(one, model, settings) for one in (a, b)]
+    plan: Plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
+    if isinstance(models[0].noise, Transformed):
+        plan = Walk(radii, samples, alpha=alpha, known_labels=True)
     chosen = select_ids(len(find_dataset(data, labels)), ids=ids, skip=skip, limit=limit)
     shuffled = order(chosen, models[0].seed)
     folders = [Path(out) / name for name in _names(a, b)]

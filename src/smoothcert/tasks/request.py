@@ -15,7 +15,7 @@ from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, selec
 from smoothcert.data.base import repeated_inputs
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.noises import Gaussian, Transformed
+from smoothcert.noises import Gaussian, Noise, Transformed, noise_of, transformed
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan, Walk, plan_or_default
 from smoothcert.plans.base import check_top
@@ -64,8 +64,8 @@ class Request:
         self.radii = shown_radii(of_plan.radii)
         self.budget = Budget.of(budget, minutes, since)
         self._of_plan = of_plan
-        settings_of_model = vars(model) if isinstance(model, Subject) else settings
-        plan = self._plan_given(plan, _has_transformation(settings_of_model))
+        noise = model.noise if isinstance(model, Subject) else _noise_given(settings)
+        plan = self._plan_given(plan, noise)
         self.smoothed = subject_given(model, settings)
         if of_plan.protocol is not None:
             self.smoothed = _of_protocol(self.smoothed, of_plan.protocol)
@@ -90,10 +90,11 @@ class Request:
         """
         self.plan = self._jointly(plan)
 
-    def _plan_given(self, plan: Plan | None, has_transformation: bool) -> Plan:
+    def _plan_given(self, plan: Plan | None, noise: Noise | None) -> Plan:
         """The plan that the user gave, as an object or by settings, or the default."""
         settings = self._of_plan
-        if plan is None and settings.method is None and has_transformation:
+        is_open = plan is None and settings.method is None and settings.protocol is None
+        if is_open and isinstance(noise, Transformed):
             settings = self._of_plan = replace(settings, method=Walk.name)
         if settings.given:
             if plan is not None:
@@ -190,9 +191,13 @@ class Request:
         )
 
 
-def _has_transformation(settings: Mapping[str, Any]) -> bool:
+def _noise_given(settings: Mapping[str, Any]) -> Noise | None:
+    """The noise of these settings, where it decides the plan."""
+    noise: Noise | None = settings.get("noise")
     transform = settings.get("transform")
-    return transform is not None or isinstance(settings.get("noise"), Transformed)
+    if transform is None:
+        return noise
+    return transformed(noise_of(noise, settings.get("sigma")), transform)
 
 
 def _of_protocol(smoothed: Subject, protocol: str) -> Subject:

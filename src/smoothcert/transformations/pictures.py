@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Shape
 from smoothcert.noises.transformed import Transformed
 
 _LEAST_SIDE = 3
@@ -34,17 +35,22 @@ class Grid(NamedTuple):
     """The positions of those that are kept."""
 
 
-def grid_of(x: Tensor, transformation: Transformed, like: Tensor) -> Grid:
-    """The pixels of pictures, in the precision and on the device of `like`."""
-    shape = tuple(x.shape[1:])
+def check_pictures(shape: Shape, transformation: Transformed) -> None:
+    """Refuse inputs that cannot be transformed."""
     if len(shape) != 3 or min(shape[1:]) < _LEAST_SIDE:
         raise InvalidInput(
             "not-pictures",
             "{transformation} needs pictures of shape (channels, height, width), at least 3 pixels "
             "high and wide, got {shape}",
-            transformation=transformation.norm,
+            transformation=transformation.title,
             shape=shape,
         )
+
+
+def grid_of(x: Tensor, transformation: Transformed, like: Tensor) -> Grid:
+    """The pixels of pictures, in the precision and on the device of `like`."""
+    shape = tuple(x.shape[1:])
+    check_pictures(shape, transformation)
     return _grid(shape[1], shape[2], transformation.keeps_disk, like.dtype, like.device)
 
 
