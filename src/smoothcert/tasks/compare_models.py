@@ -90,8 +90,8 @@ def compare_models(
             "`weights` would be for both models: give the checkpoints as the two models",
         )
     radii = tuple(np.atleast_1d(radius))
-    models = [_smoothed(one, model, settings) for one in (a, b)]
     plan: Plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
+    models = [_smoothed(one, model, settings) for one in (a, b)]
     if isinstance(models[0].noise, Transformed):
         plan = Walk(radii, samples, alpha=alpha, known_labels=True)
     chosen = select_ids(len(find_dataset(data, labels)), ids=ids, skip=skip, limit=limit)
