@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -188,9 +189,9 @@ def audit(
         findings += _unmarked_copies(records)
     if recorded:
         findings += _readable(manifest, recorded)
-        findings += [Finding(id, why) for id, why in drawn_otherwise(chosen, manifest, recorded)]
+        findings += starmap(Finding, drawn_otherwise(chosen, manifest, recorded))
     if manifest.questions:
-        findings += [Finding(id, why) for id, why in wrong_answers(open_run(folder))]
+        findings += starmap(Finding, wrong_answers(open_run(folder)))
     return Audit(
         checked=len(records.ids),
         asked=len(set(manifest.ids)),
