@@ -76,7 +76,20 @@ def test_a_reader_that_leaves_early_is_no_error(smoothcert):
 
     showing = typer.Typer()
     showing.command("show")(show)
-    assert smoothcert("", showing).err == ""
+    answer = smoothcert("", showing)
+    assert (answer.code, answer.err) == (1, "")
+
+
+def test_code_of_the_user_that_ends_after_a_broken_pipe_of_its_own_is_no_success(smoothcert):
+    def end():
+        try:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        except BrokenPipeError:
+            sys.exit(0)
+
+    ending = typer.Typer()
+    ending.command("end")(end)
+    assert smoothcert("", ending).code == 2
 
 
 def test_version(smoothcert):

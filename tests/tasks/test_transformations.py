@@ -235,6 +235,9 @@ def test_two_models_are_compared_under_a_transformation(tmp_path):
         out=tmp_path,
         **settings,
     )
+    with refused("binary-walk"):
+        both = ("fashion-cnn", "fashion-cnn-clean", "fashion-mnist")
+        sc.compare(*both, radius=2, out=tmp_path, bound="binary", **settings)
     assert isinstance(found.a.plan, sc.Walk)
     assert found.a.noise == sc.Rotation(sc.Gaussian(SIGMA))
     assert found.differences[0].shares[0] > 0.5

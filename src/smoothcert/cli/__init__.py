@@ -89,7 +89,8 @@ def main(application: typer.Typer = app) -> None:
         code = _INTERRUPTED
     except SystemExit as ended:
         code = ended.code
-        is_closed_pipe = isinstance(ended.__context__, BrokenPipeError)  # as in `--help | head`
+        # As in `--help | head`, where typer exits with 1.
+        is_closed_pipe = code == 1 and isinstance(ended.__context__, BrokenPipeError)
         if code != _TERMINATED and not is_closed_pipe:
             code = _fail(f"code of your own, such as a model, ended the program (exit code {code})")
     if code in (_INTERRUPTED, _TERMINATED):

@@ -195,7 +195,8 @@ def compare(
         out: The folder of both runs. The same command resumes them.
         samples: The ceiling for each input. Default: 100,000.
         alpha: The largest probability that one certificate is wrong. Default: 0.001.
-        bound: runner-up: also bound the other classes. Default: binary.
+        bound: runner-up: also bound the other classes. Default: binary; always runner-up with
+            --transform.
     """
     check_output(report, reads=[a, b, data, *vars(subject).values()])
     options: dict[str, Any] = {

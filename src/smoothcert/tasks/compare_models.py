@@ -49,7 +49,7 @@ def compare_models(
     confidence: float = CONFIDENCE,
     samples: int = 100_000,
     alpha: float = 0.001,
-    bound: Bound = "binary",
+    bound: Bound | None = None,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int | None = None,
@@ -75,7 +75,8 @@ def compare_models(
         samples: The ceiling for each input. A low one is cheap, and compares what so few samples
             certify.
         alpha: The largest probability that one certificate is wrong.
-        bound: "binary", or "runner-up", which certifies more.
+        bound: "binary", or "runner-up", which certifies more. Default: "binary"; transformations
+            always have the other.
         ids: The inputs to choose from, as for `certify`.
         skip: Choose from every `skip`-th input.
         limit: Choose from the first inputs.
@@ -90,9 +91,14 @@ def compare_models(
             "`weights` would be for both models: give the checkpoints as the two models",
         )
     radii = tuple(np.atleast_1d(radius))
-    plan: Plan = AtRadii(radii, samples, alpha=alpha, bound=bound, known_labels=True)
+    plan: Plan = AtRadii(radii, samples, alpha=alpha, bound=bound or "binary", known_labels=True)
     models = [_smoothed(one, model, settings) for one in (a, b)]
     if isinstance(models[0].noise, Transformed):
+        if bound == "binary":
+            raise InvalidInput(
+                "binary-walk",
+                "under a transformation, leave `bound=binary` out: only runner-up is there",
+            )
         plan = Walk(radii, samples, alpha=alpha, known_labels=True)
     chosen = select_ids(len(find_dataset(data, labels)), ids=ids, skip=skip, limit=limit)
     shuffled = order(chosen, models[0].seed)
